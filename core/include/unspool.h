@@ -295,7 +295,7 @@ int unspool_step(const struct unspool_unwinder *unwinder, struct unspool_registe
  * Output: frames of sample i are addresses/how[offsets[i] .. offsets[i + 1]). */
 struct unspool_batch {
     uint64_t count;
-    const uint64_t *registers; /* [count][4] */
+    const uint64_t *registers;     /* [count][4] */
     const uint64_t *stack_offsets; /* [count + 1] */
     const uint8_t *stack_bytes;
     uint64_t depth_limit;

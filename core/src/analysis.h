@@ -1,0 +1,52 @@
+/*
+ * analysis.h: finding the caller from the instructions themselves, where no file says anything.
+ *
+ * Every answer is a proof: it holds on every path that was followed, or there is no answer.
+ */
+#ifndef UNSPOOL_ANALYSIS_H
+#define UNSPOOL_ANALYSIS_H
+
+#include <stdbool.h>
+
+#include "code.h"
+
+enum frame_value_kind {
+    VALUE_UNKNOWN = 0,
+    VALUE_SP,    /* sp at pc, + offset */
+    VALUE_FP,    /* fp at pc, + offset */
+    VALUE_LR,    /* lr at pc */
+    VALUE_AT_SP, /* the 8 bytes in memory at sp + offset */
+    VALUE_AT_FP, /* the 8 bytes in memory at fp + offset */
+};
+
+struct frame_value {
+    uint8_t kind; /* enum frame_value_kind */
+    int64_t offset;
+};
+
+/* What the caller's registers are, said in terms of the registers at pc. */
+struct frame_recipe {
+    struct frame_value return_address;
+    struct frame_value sp;
+    struct frame_value fp; /* VALUE_UNKNOWN: lost */
+};
+
+/* Follows the code from pc to the function's returns. True when at least one return was reached and
+ * every path that was followed agrees. lr_is_live: lr at pc is the interrupted function's own. */
+bool analyse_code(const struct code *code, uint64_t pc, bool lr_is_live, struct frame_recipe *recipe);
+
+/* True when pc is an instruction of the function that starts at entry: reachable from it by
+ * instructions that fall through, jump or branch directly, calls stepped over. */
+bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc);
+
+/* PLT stubs and the like, matched byte for byte: true when pc is inside one. */
+bool plt_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe);
+
+/* The target of the direct call that returns to return_address, or 0. When the target is a PLT stub
+ * whose slot can be read, where the slot leads. */
+uint64_t called_function(const struct code *code, uint64_t return_address);
+
+/* True when pc stands at (or, if interrupted, inside) the code that returns from a signal handler. */
+bool is_signal_return(const struct code *code, uint64_t pc, bool interrupted);
+
+#endif
