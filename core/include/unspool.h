@@ -20,6 +20,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default) /* the library is built with -fvisibility=hidden */
 
 enum unspool_arch {
     UNSPOOL_X86_64 = 1,
@@ -310,6 +311,7 @@ struct unspool_batch {
 uint64_t unspool_walk_many(const struct unspool_unwinder *unwinder, struct unspool_batch *batch,
                            uint64_t first);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

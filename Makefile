@@ -1,0 +1,92 @@
+# Everything a developer does with the repository, each as one target; "make help" lists them.
+# Every target does its own set-up and costs nothing when that is done already.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+CORE_SOURCES = $(wildcard core/src/*.[chS] core/include/*.h)
+C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
+
+.PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle fuzz-smoke bench format clean
+.PHONY: run-packages test-packages
+
+help: ## List the targets
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
+
+setup: test-packages $(VENV)/.development $(VENV)/.unspool ## Install what building and testing need (system packages too, when root)
+
+test: lint core-tests core-tests-aarch64 pytest ## Run every check: lint, types, the core's tests, the Python tests
+
+demo: run-packages $(VENV)/.unspool ## Walk the stacks of a running multi-threaded program
+	@$(PYTHON) examples/walk_threads.py
+
+lint: setup ## Check style, types, formatting and the direction of imports
+	ruff check
+	ruff format --check
+	mypy src
+	clang-format-19 --dry-run --Werror $(C_FILES)
+	lint-imports
+
+core-tests: setup ## Run the core's unit tests under ASan and UBSan
+	@$(call core_tests,sanitize)
+
+core-tests-aarch64: setup ## Cross-compile the core and run its unit tests under qemu-user
+	@$(call core_tests,aarch64)
+
+pytest: setup ## Run the Python tests
+	$(PYTHON) -m pytest
+
+oracle: setup ## Single-step programs and compare every stack with the true one
+	$(PYTHON) -m tests.oracle
+
+fuzz-smoke: setup ## Fuzz every parser for 60 seconds in all
+	cmake --preset fuzz >/dev/null
+	cmake --build build/fuzz -j 2
+	scripts/fuzz 60
+
+bench: setup ## Measure how fast tables are built and stacks are walked
+	$(PYTHON) bench/run.py
+
+format: setup ## Format all Python and C files
+	ruff check --fix
+	ruff format
+	clang-format-19 -i $(C_FILES)
+
+clean: ## Remove what was built (the virtual environment too)
+	rm -rf build out $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+# ---------------------------------------------------------------- set-up
+
+run-packages:
+	@scripts/system-packages run
+
+test-packages:
+	@scripts/system-packages test
+
+$(VENV)/.build: pyproject.toml | run-packages
+	@[ -x $(PYTHON) ] || "$$(scripts/system-packages python)" -m venv $(VENV)
+	$(PYTHON) -m pip install -q --upgrade 'pip>=25.1'
+	$(PYTHON) -m pip install -q --group build
+	@touch $@
+
+$(VENV)/.development: $(VENV)/.build
+	$(PYTHON) -m pip install -q --group development
+	@touch $@
+
+# The package in place: Python files from src/, the library built anew when the core changes.
+$(VENV)/.unspool: $(VENV)/.build CMakeLists.txt $(CORE_SOURCES)
+	$(PYTHON) -m pip install -q --no-build-isolation -C cmake.define.UNSPOOL_WARNINGS_AS_ERRORS=ON -e .
+	@touch $@
+
+define core_tests
+cmake --preset $(1) >/dev/null
+cmake --build build/$(1) -j 2
+ctest --test-dir build/$(1) --output-on-failure --no-tests=error
+endef

@@ -1,0 +1,1 @@
+"""unspool shows what a running program is doing, and how certain that answer is."""
