@@ -1,0 +1,57 @@
+/*
+ * dwarf_cfi.h: the entries of .eh_frame and .debug_frame.
+ *
+ * Turns a section's untrusted bytes into FDEs (which function, which CIE) and an FDE into a
+ * cfi_program. Understands CIE versions 1, 3 and 4, augmentations z R L P S B G and the ancient
+ * "eh", 64-bit lengths, and zero terminators in the middle of a section.
+ */
+#ifndef UNSPOOL_DWARF_CFI_H
+#define UNSPOOL_DWARF_CFI_H
+
+#include "cfi_program.h"
+
+/* One FDE: a function's address range and where its entry is. */
+struct fde {
+    uint64_t start, end;  /* relative addresses */
+    uint64_t offset;      /* of the entry in its section */
+    uint32_t section;     /* index into the input's sections */
+    uint32_t size_to_end; /* bytes of the entry's instructions: they stand at its end */
+    uint64_t cie_offset;
+};
+
+struct cie {
+    uint64_t offset; /* in its section */
+    const uint8_t *instructions;
+    uint32_t instructions_size;
+    uint32_t section;
+    uint64_t code_alignment;
+    int64_t data_alignment;
+    uint8_t return_address_register;
+    uint8_t pointer_encoding; /* of addresses in FDEs: 'R' */
+    bool has_augmentation_size;
+    bool is_signal;
+    bool usable;
+};
+
+/* CIEs read last, by offset: a file has few, and its FDEs name them again and again. */
+#define CIE_CACHE 64
+struct cfi_reader {
+    const struct unspool_compile_input *input;
+    struct unspool_problems *problems;
+    struct cie cies[CIE_CACHE]; /* .instructions == NULL: empty */
+};
+
+void cfi_reader_begin(struct cfi_reader *reader, const struct unspool_compile_input *input,
+                      struct unspool_problems *problems);
+
+/* Calls add(fde, context) for every usable FDE of a section; stops and returns false when add does. */
+bool read_fdes(struct cfi_reader *reader, uint32_t section, bool (*add)(void *context, const struct fde *fde),
+               void *context);
+
+/* The FDE's program; false when its CIE is gone (it was there when the FDE was read). */
+bool fde_program(struct cfi_reader *reader, const struct fde *fde, struct cfi_program *program);
+
+void add_problem(struct unspool_problems *problems, enum unspool_problem_kind kind, uint32_t section,
+                 uint64_t offset);
+
+#endif

@@ -1,0 +1,417 @@
+/*
+ * table_build.c: compiling a file's unwind sections into one table.
+ *
+ * FDEs are collected and sorted; they are cut into pieces so that no two claim an address; each
+ * piece's program is run and its rows become (address, rule number). Rules are few and memoized.
+ * This may allocate and is never called in a signal handler.
+ */
+#include <stdlib.h>
+
+#include "pieces.h"
+#include "unwind_table.h"
+
+#define ADDRESS_LIMIT ((uint64_t)UINT32_MAX)
+#define MAX_RULES 65535u
+/* Running programs may take this many times the sections' size: real files stay below once. More is
+ * a file made to be slow: pieces of one huge FDE, or a huge CIE, run again and again. */
+#define WORK_FACTOR 16
+#define HASH_SLOTS (1u << 17) /* twice MAX_RULES */
+
+struct builder {
+    struct cfi_reader reader;
+    struct unspool_problems *problems;
+    struct vector fdes;      /* struct fde */
+    struct vector pieces;    /* struct piece, ascending */
+    struct vector rows;      /* uint32_t, from base */
+    struct vector row_rules; /* uint16_t */
+    struct vector rules;     /* struct rule */
+    struct vector saved;     /* struct saved_set */
+    struct vector functions; /* struct exact_function */
+    struct vector programs;  /* bytes */
+    uint16_t *rule_slots;    /* hash of rules: number + 1, 0 = empty */
+    uint16_t *saved_slots;
+    uint64_t base;
+    uint64_t work_left; /* bytes of instructions that may still be run */
+    struct rule last;   /* of the row before, to reuse while no register's rule changes */
+    struct cfi_machine machine;
+};
+
+static bool add_fde(void *context, const struct fde *fde) {
+    struct builder *builder = context;
+    if (fde->end > ADDRESS_LIMIT) {
+        add_problem(builder->problems, UNSPOOL_PROBLEM_RANGE, fde->section, fde->offset);
+        return true;
+    }
+    if (builder->fdes.count == UINT32_MAX)
+        return false;
+    struct fde *added = vector_add(&builder->fdes, 1, sizeof *fde);
+    if (added)
+        *added = *fde;
+    return added != NULL;
+}
+
+static uint32_t hash_bytes(const void *bytes, size_t size) {
+    uint64_t hash = 0x9e3779b97f4a7c15u;
+    for (size_t i = 0; i + 4 <= size; i += 4) {
+        uint32_t word;
+        memcpy(&word, (const uint8_t *)bytes + i, 4);
+        hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+        hash ^= hash >> 32;
+    }
+    return (uint32_t)hash & (HASH_SLOTS - 1);
+}
+
+/* The number of an item equal to *item, added if it is new; -1 when there is no room. */
+static int32_t memoize(struct vector *vector, uint16_t *slots, const void *item, size_t size) {
+    uint32_t slot = hash_bytes(item, size);
+    for (; slots[slot]; slot = (slot + 1) & (HASH_SLOTS - 1)) {
+        uint16_t number = (uint16_t)(slots[slot] - 1);
+        if (memcmp((const uint8_t *)vector->items + number * size, item, size) == 0)
+            return number;
+    }
+    if (vector->count == MAX_RULES)
+        return -1;
+    void *added = vector_add(vector, 1, size);
+    if (!added)
+        return -1;
+    memcpy(added, item, size);
+    slots[slot] = (uint16_t)vector->count;
+    return (int32_t)vector->count - 1;
+}
+
+static const uint8_t x86_64_saved[] = {3, 12, 13, 14, 15};
+static const uint8_t aarch64_saved[] = {19, 20, 21, 22, 23, 24, 25, 26, 27, 28};
+
+/* An offset in slots; false when it does not fit. 0 and INT16_MIN mean something else in a set. */
+static bool to_slot(int64_t offset, int16_t *slot) {
+    if (offset % SLOT_SIZE || offset / SLOT_SIZE <= INT16_MIN || offset / SLOT_SIZE > INT16_MAX)
+        return false;
+    *slot = (int16_t)(offset / SLOT_SIZE);
+    return true;
+}
+
+/* Where a callee-saved register is, as a rule can say it. */
+static bool to_saved(const struct cfi_rules *rules, uint32_t number, enum unspool_saved *saved,
+                     int16_t *slot) {
+    *slot = 0;
+    switch (rules->kind[number]) {
+    case UNSPOOL_EXACT_UNSPECIFIED:
+    case UNSPOOL_EXACT_SAME:
+        *saved = UNSPOOL_SAVED_SAME;
+        return true;
+    case UNSPOOL_EXACT_UNDEFINED:
+        *saved = UNSPOOL_SAVED_UNKNOWN;
+        return true;
+    case UNSPOOL_EXACT_OFFSET:
+        *saved = UNSPOOL_SAVED_AT_CFA;
+        return to_slot(rules->value[number].number, slot);
+    default:
+        return false;
+    }
+}
+
+/* Registers other than pc, sp, fp. False: some rule needs the exact evaluator. */
+static bool to_saved_set(const struct cfi_rules *rules, uint32_t arch, uint32_t ra, struct saved_set *set) {
+    bool is_aarch64 = arch == UNSPOOL_AARCH64;
+    const uint8_t *numbers = is_aarch64 ? aarch64_saved : x86_64_saved;
+    size_t count = is_aarch64 ? sizeof aarch64_saved : sizeof x86_64_saved;
+    uint64_t others = 0; /* registers with a rule, the set's own and pc, fp removed below */
+    memset(set, 0, sizeof *set);
+    for (uint32_t i = 0; i < tracked_registers(arch); i++)
+        others |= (uint64_t)(rules->kind[i] != UNSPOOL_EXACT_UNSPECIFIED) << i;
+    others &= ~((uint64_t)1 << ra | (uint64_t)1 << fp_register(arch));
+    for (size_t i = 0; i < count; i++) {
+        enum unspool_saved saved;
+        if (!(others >> numbers[i] & 1))
+            continue;
+        others &= ~((uint64_t)1 << numbers[i]);
+        if (!to_saved(rules, numbers[i], &saved, &set->slot[i]))
+            return false;
+        if (saved == UNSPOOL_SAVED_UNKNOWN)
+            set->slot[i] = SAVED_SLOT_UNKNOWN;
+        else if (saved == UNSPOOL_SAVED_AT_CFA && set->slot[i] == SAVED_SLOT_SAME)
+            return false;
+    }
+    for (uint32_t i = 0; others; i++, others >>= 1) { /* caller-saved: lost by default anyway */
+        if ((others & 1) && rules->kind[i] != UNSPOOL_EXACT_UNDEFINED)
+            return false;
+    }
+    return true;
+}
+
+static bool to_return_address(const struct cfi_rules *rules, uint32_t arch, uint32_t ra, struct rule *rule,
+                              uint32_t *kind) {
+    enum unspool_saved saved;
+    uint32_t expected = arch == UNSPOOL_AARCH64 ? UNSPOOL_AARCH64_LR : UNSPOOL_X86_64_PC;
+    if (ra != expected || !to_saved(rules, ra, &saved, &rule->ra_slot))
+        return false;
+    if (saved == UNSPOOL_SAVED_UNKNOWN)
+        rule->flags |= UNSPOOL_ROW_END;
+    if (saved == UNSPOOL_SAVED_SAME && arch == UNSPOOL_X86_64)
+        return false; /* no register could hold it: the exact evaluator says that it is not known */
+    *kind = saved;
+    return true;
+}
+
+/* The rule that says what the machine's row says, or an EXACT one. */
+static struct rule to_rule(struct builder *builder, const struct cfi_program *program) {
+    const struct cfi_rules *rules = &builder->machine.rules;
+    uint32_t arch = program->arch;
+    uint8_t flags = program->flags;
+    if (!rules->cfa_defined)
+        return (struct rule){.flags = UNSPOOL_ROW_NONE};
+    struct rule exact = {.flags = flags | UNSPOOL_ROW_EXACT};
+    bool cfa_fits = !rules->cfa_is_expression && rules->cfa_offset >= INT32_MIN &&
+                    rules->cfa_offset <= INT32_MAX &&
+                    (rules->cfa_register == sp_register(arch) || rules->cfa_register == fp_register(arch));
+    uint32_t ra = program->return_address_register;
+    if (ra < UNSPOOL_REGISTERS && rules->kind[ra] == UNSPOOL_EXACT_UNDEFINED)
+        exact.flags |= UNSPOOL_ROW_END;
+    if (!cfa_fits)
+        return exact;
+    uint8_t base = rules->cfa_register == fp_register(arch) ? UNSPOOL_CFA_FP : UNSPOOL_CFA_SP;
+    struct rule rule = {.flags = flags};
+    if (!builder->machine.registers_changed) {
+        rule = builder->last;
+        rule.kind = (uint8_t)((rule.kind & ~3) | base);
+    } else {
+        struct saved_set set;
+        uint32_t ra_kind = 0;
+        enum unspool_saved fp_kind;
+        if (!to_return_address(rules, arch, ra, &rule, &ra_kind) ||
+            !to_saved(rules, fp_register(arch), &fp_kind, &rule.fp_slot) ||
+            !to_saved_set(rules, arch, ra, &set))
+            return exact;
+        int32_t saved = memoize(&builder->saved, builder->saved_slots, &set, sizeof set);
+        if (saved < 0)
+            return exact;
+        rule.saved = (uint16_t)saved;
+        rule.kind = RULE_KIND(base, ra_kind, (uint32_t)fp_kind);
+        rule.flags |= rules->ra_signed ? UNSPOOL_ROW_SIGNED : 0;
+    }
+    rule.cfa_offset = (int32_t)rules->cfa_offset;
+    return rule;
+}
+
+static bool add_row(struct builder *builder, uint64_t address, uint16_t number) {
+    uint32_t *rows = builder->rows.items;
+    uint16_t *row_rules = builder->row_rules.items;
+    size_t count = builder->rows.count;
+    if (count && row_rules[count - 1] == number)
+        return true;
+    uint32_t from_base = (uint32_t)(address - builder->base);
+    if (count && rows[count - 1] == from_base) {
+        row_rules[count - 1] = number;
+        return true;
+    }
+    uint32_t *row = vector_add(&builder->rows, 1, sizeof *row);
+    uint16_t *row_rule = row ? vector_add(&builder->row_rules, 1, sizeof *row_rule) : NULL;
+    if (!row_rule)
+        return false;
+    *row = from_base;
+    *row_rule = number;
+    return true;
+}
+
+static bool keep_program(struct builder *builder, const struct piece *piece,
+                         const struct cfi_program *program) {
+    struct kept_program kept = {
+        .start = program->start,
+        .end = program->end,
+        .code_alignment = program->code_alignment,
+        .data_alignment = program->data_alignment,
+        .instructions_address = program->instructions_address,
+        .initial_size = program->initial_size,
+        .instructions_size = program->instructions_size,
+        .return_address_register = program->return_address_register,
+        .pointer_encoding = program->pointer_encoding,
+        .flags = program->flags,
+    };
+    size_t offset = builder->programs.count;
+    size_t size = sizeof kept + kept.initial_size + kept.instructions_size;
+    struct exact_function *function = vector_add(&builder->functions, 1, sizeof *function);
+    uint8_t *bytes = function ? vector_add(&builder->programs, (size + 7) & ~(size_t)7, 1) : NULL;
+    if (!bytes)
+        return false;
+    *function = (struct exact_function){(uint32_t)(piece->start - builder->base),
+                                        (uint32_t)(piece->end - builder->base), offset};
+    memset(bytes, 0, (size + 7) & ~(size_t)7);
+    memcpy(bytes, &kept, sizeof kept);
+    memcpy(bytes + sizeof kept, program->initial, kept.initial_size);
+    if (kept.instructions_size)
+        memcpy(bytes + sizeof kept + kept.initial_size, program->instructions, kept.instructions_size);
+    return true;
+}
+
+/* Runs one piece's program and adds its rows, and a row that says nothing behind it. */
+static bool add_piece(struct builder *builder, const struct piece *piece) {
+    const struct fde *fde = (const struct fde *)builder->fdes.items + piece->fde;
+    struct cfi_machine *machine = &builder->machine;
+    struct cfi_program program;
+    if (!fde_program(&builder->reader, fde, &program))
+        return true;
+    uint64_t work = (uint64_t)program.initial_size + program.instructions_size;
+    if (work > builder->work_left) {
+        add_problem(builder->problems, UNSPOOL_PROBLEM_OVERLAP, fde->section, fde->offset);
+        return add_row(builder, piece->end, RULE_NONE);
+    }
+    builder->work_left -= work;
+    bool is_exact = false;
+    bool ok = true;
+    enum cfi_status status = cfi_begin(machine, &program);
+    while (ok && status == CFI_ROW && (status = cfi_next_row(machine)) == CFI_ROW) {
+        if (machine->row_start >= piece->end)
+            break;
+        builder->last = to_rule(builder, &program);
+        /* Only an ordinary rule can be reused for the next row. */
+        machine->registers_changed = (builder->last.flags & (UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE)) != 0;
+        if (machine->row_end <= piece->start)
+            continue;
+        int32_t number = memoize(&builder->rules, builder->rule_slots, &builder->last, sizeof builder->last);
+        if (number < 0) { /* out of rule numbers: let the exact evaluator say it */
+            struct rule exact = {.flags = program.flags | UNSPOOL_ROW_EXACT};
+            number = memoize(&builder->rules, builder->rule_slots, &exact, sizeof exact);
+            is_exact = true;
+        }
+        is_exact = is_exact || (builder->last.flags & UNSPOOL_ROW_EXACT);
+        uint64_t start = machine->row_start > piece->start ? machine->row_start : piece->start;
+        ok = number >= 0 && add_row(builder, start, (uint16_t)number);
+    }
+    if (status == CFI_MALFORMED) {
+        add_problem(builder->problems, UNSPOOL_PROBLEM_INSTRUCTION, fde->section, fde->offset);
+        uint64_t start = machine->row_start > piece->start ? machine->row_start : piece->start;
+        ok = ok && (start >= piece->end || add_row(builder, start, RULE_NONE));
+    }
+    if (ok && is_exact)
+        ok = keep_program(builder, piece, &program);
+    return ok && add_row(builder, piece->end, RULE_NONE);
+}
+
+/* Before anything else is memoized: rule 0, set 0, and the EXACT rules that overflow falls back to. */
+static bool add_first_rules(struct builder *builder) {
+    struct saved_set same = {{0}};
+    if (memoize(&builder->saved, builder->saved_slots, &same, sizeof same) != 0)
+        return false;
+    struct rule none = {.flags = UNSPOOL_ROW_NONE};
+    if (memoize(&builder->rules, builder->rule_slots, &none, sizeof none) != RULE_NONE)
+        return false;
+    const uint8_t flags[] = {0, UNSPOOL_ROW_SIGNAL, UNSPOOL_ROW_DEBUG_FRAME,
+                             UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_DEBUG_FRAME};
+    for (size_t i = 0; i < sizeof flags; i++) {
+        struct rule exact = {.flags = flags[i] | UNSPOOL_ROW_EXACT};
+        if (memoize(&builder->rules, builder->rule_slots, &exact, sizeof exact) < 0)
+            return false;
+    }
+    return true;
+}
+
+static bool add_pieces(struct builder *builder) {
+    const struct piece *pieces = builder->pieces.items;
+    size_t count = builder->pieces.count;
+    builder->base = count ? pieces[0].start & ~(uint64_t)0xff : 0;
+    if (!add_first_rules(builder))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        if (!add_row(builder, pieces[i].start, RULE_NONE) || !add_piece(builder, &pieces[i]))
+            return false;
+    }
+    return true;
+}
+
+/* Pages of 256 bytes or more, about as many as a third of the rows: 1.3 bytes a row at most. */
+static void choose_pages(struct unspool_table *header, uint32_t last_row) {
+    header->page_shift = 8;
+    while ((uint64_t)(last_row >> header->page_shift) * 3 > (uint64_t)header->row_count + 64)
+        header->page_shift++;
+    header->page_count = header->row_count ? (last_row >> header->page_shift) + 1 : 0;
+}
+
+static void fill_pages(struct unspool_table *table, const uint32_t *rows) {
+    uint32_t *pages = (uint32_t *)((uint8_t *)table + table->pages);
+    uint32_t row = 0;
+    for (uint32_t page = 0; page < table->page_count; page++) {
+        while (row < table->row_count && rows[row] >> table->page_shift < page)
+            row++;
+        pages[page] = row;
+    }
+    pages[table->page_count] = table->row_count;
+}
+
+static void copy_part(struct unspool_table *table, uint64_t part, const struct vector *vector, size_t size) {
+    if (vector->count)
+        memcpy((uint8_t *)table + part, vector->items, vector->count * size);
+}
+
+/* Puts the parts into one block. NULL when memory is out. */
+static struct unspool_table *assemble(const struct builder *builder) {
+    const struct unspool_compile_input *input = builder->reader.input;
+    const uint32_t *rows = builder->rows.items;
+    struct unspool_table header = {
+        .magic = TABLE_MAGIC,
+        .version = TABLE_VERSION,
+        .arch = input->arch,
+        .base = builder->base,
+        .image_address = input->image_address,
+        .entry = input->entry_address ? input->entry_address - input->image_address : TABLE_NO_ENTRY,
+        .row_count = (uint32_t)builder->rows.count,
+        .rule_count = (uint32_t)builder->rules.count,
+        .saved_count = (uint32_t)builder->saved.count,
+        .function_count = (uint32_t)builder->functions.count,
+        .program_bytes = builder->programs.count,
+    };
+    choose_pages(&header, header.row_count ? rows[header.row_count - 1] : 0);
+    if (!table_place(&header))
+        return NULL;
+    struct unspool_table *table = calloc(1, header.size);
+    if (!table)
+        return NULL;
+    *table = header;
+    copy_part(table, table->rows, &builder->rows, sizeof(uint32_t));
+    copy_part(table, table->row_rules, &builder->row_rules, sizeof(uint16_t));
+    copy_part(table, table->rules, &builder->rules, sizeof(struct rule));
+    copy_part(table, table->saved, &builder->saved, sizeof(struct saved_set));
+    copy_part(table, table->functions, &builder->functions, sizeof(struct exact_function));
+    copy_part(table, table->programs, &builder->programs, 1);
+    fill_pages(table, rows);
+    return table;
+}
+
+static void builder_free(struct builder *builder) {
+    struct vector *vectors[] = {&builder->fdes,  &builder->pieces, &builder->rows,      &builder->row_rules,
+                                &builder->rules, &builder->saved,  &builder->functions, &builder->programs};
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
+        free(vectors[i]->items);
+    free(builder->rule_slots);
+    free(builder->saved_slots);
+    free(builder);
+}
+
+int unspool_table_compile(const struct unspool_compile_input *input, struct unspool_table **table,
+                          struct unspool_problems *problems) {
+    *table = NULL;
+    problems->count = 0;
+    if (input->arch != UNSPOOL_X86_64 && input->arch != UNSPOOL_AARCH64)
+        return UNSPOOL_BAD_ARGUMENT;
+    struct builder *builder = calloc(1, sizeof *builder);
+    if (!builder)
+        return UNSPOOL_NO_MEMORY;
+    builder->problems = problems;
+    builder->rule_slots = calloc(HASH_SLOTS, sizeof *builder->rule_slots);
+    builder->saved_slots = calloc(HASH_SLOTS, sizeof *builder->saved_slots);
+    cfi_reader_begin(&builder->reader, input, problems);
+    bool ok = builder->rule_slots && builder->saved_slots;
+    builder->work_left = 1 << 16;
+    for (uint32_t i = 0; i < input->section_count; i++)
+        builder->work_left += input->sections[i].size * WORK_FACTOR;
+    for (uint32_t i = 0; ok && i < input->section_count; i++)
+        ok = read_fdes(&builder->reader, i, add_fde, builder);
+    ok = ok && cut_into_pieces(&builder->fdes, input->sections, problems, &builder->pieces) &&
+         add_pieces(builder);
+    *table = ok ? assemble(builder) : NULL;
+    builder_free(builder);
+    return *table ? UNSPOOL_OK : UNSPOOL_NO_MEMORY;
+}
+
+void unspool_table_free(struct unspool_table *table) {
+    free(table);
+}

@@ -1,0 +1,32 @@
+/*
+ * vector.h: a growing array, for compiling only (it allocates).
+ */
+#ifndef UNSPOOL_VECTOR_H
+#define UNSPOOL_VECTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+struct vector {
+    void *items;
+    size_t count, capacity;
+};
+
+/* Room for `count` more items; NULL when memory is out. */
+static inline void *vector_add(struct vector *vector, size_t count, size_t item_size) {
+    if (vector->count + count > vector->capacity) {
+        size_t capacity =
+            vector->capacity * 2 > vector->count + count ? vector->capacity * 2 : vector->count + count + 64;
+        void *items = realloc(vector->items, capacity * item_size);
+        if (!items)
+            return NULL;
+        vector->items = items;
+        vector->capacity = capacity;
+    }
+    void *added = (uint8_t *)vector->items + vector->count * item_size;
+    vector->count += count;
+    return added;
+}
+
+#endif
