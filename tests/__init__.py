@@ -1,0 +1,1 @@
+"""Everything that checks unspool; tests import helpers from here as `tests.…`."""

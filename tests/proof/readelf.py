@@ -1,0 +1,111 @@
+"""What GNU readelf says: `readelf --debug-dump=frames-interp`, read row by row.
+
+It may not judge: it only turns the text into values. Facts about that text (binutils 2.40, found by
+comparing it with the raw instructions that `--debug-dump=frames` prints):
+
+- An FDE whose instructions are all DW_CFA_nop is printed without rows: its CIE's row holds.
+- `u` stands for an explicit DW_CFA_undefined and for a register without any rule: the text can't
+  tell the two apart. A register no instruction of FDE or CIE names has no column.
+- A row is printed at every advance, also where nothing changed since the row before or where the
+  location did not move; then the last one holds.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Claim(NamedTuple):
+    """What a row says of CFA, return address and fp, in readelf's notation: `rsp+8`, `c-8`, `u`."""
+
+    cfa: str
+    ra: str
+    fp: str
+
+
+@dataclass
+class ReadelfFde:
+    """One FDE. rows: its start addresses with their claims; at least one."""
+
+    section: str
+    offset: int
+    start: int
+    end: int
+    rows: list[tuple[int, Claim]] = field(default_factory=list)
+
+
+ENTRY = re.compile(
+    r"(?P<offset>[0-9a-f]+) [0-9a-f]+ (?P<id>[0-9a-f]+) "
+    r"(?:(?P<cie>CIE)|FDE cie=(?P<of>[0-9a-f]+) pc=(?P<start>[0-9a-f]+)\.\.(?P<end>[0-9a-f]+))"
+)
+REGISTER = re.compile(r"r\d+ \((\w+)\)")  # "r5 (rdi)": in another register
+UNSAID = "u"
+
+
+def read_fdes(path: Path, frame_pointer: str) -> Iterator[ReadelfFde]:
+    """All FDEs of .eh_frame and .debug_frame, in the file's order. frame_pointer: its name there."""
+    command = ["readelf", "--wide", "--debug-dump=frames-interp", "--debug-dump=no-follow-links", str(path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+    ) as process:
+        assert process.stdout
+        yield from parse(process.stdout, frame_pointer)
+
+
+def parse(lines: Iterator[str], frame_pointer: str) -> Iterator[ReadelfFde]:
+    section = ""
+    cie_claims: dict[int, Claim] = {}
+    claims: dict[tuple[str, str], Claim] = {}  # a file has few distinct lines: read each once
+    fde: ReadelfFde | None = None
+    cie_offset = 0
+    header = ""
+    for line in lines:
+        if line.startswith("Contents of the "):
+            section = line.split()[3]
+            cie_claims = {}
+        elif entry := ENTRY.match(line):
+            if fde:
+                yield finished(fde, cie_claims[cie_offset])
+            fde = None
+            if entry["cie"]:
+                cie_offset = int(entry["offset"], 16)
+                cie_claims[cie_offset] = Claim("", UNSAID, UNSAID)
+            else:
+                cie_offset = int(entry["of"], 16)
+                fde = ReadelfFde(
+                    section, int(entry["offset"], 16), int(entry["start"], 16), int(entry["end"], 16)
+                )
+        elif line.startswith("   LOC"):
+            header = line
+        elif line[:1] in HEX_DIGITS and "ZERO terminator" not in line:
+            address, said = line.split(" ", 1)
+            claim = claims.get((header, said))
+            if claim is None:
+                claim = claims[header, said] = read_claim(header, said, frame_pointer)
+            if fde:
+                fde.rows.append((int(address, 16), claim))
+            else:
+                cie_claims[cie_offset] = claim
+    if fde:
+        yield finished(fde, cie_claims[cie_offset])
+
+
+HEX_DIGITS = frozenset("0123456789abcdef")
+
+
+def read_claim(header: str, said: str, frame_pointer: str) -> Claim:
+    said = REGISTER.sub(r"\1", said)
+    values = dict(zip(header.split()[1:], said.split(), strict=True))
+    return Claim(values["CFA"], values.get("ra", UNSAID), values.get(frame_pointer, UNSAID))
+
+
+def finished(fde: ReadelfFde, of_cie: Claim) -> ReadelfFde:
+    """Where no row stands at the FDE's start, the CIE's row holds there."""
+    if not fde.rows:
+        fde.rows.append((fde.start, of_cie))
+    return fde
