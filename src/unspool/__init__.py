@@ -1,1 +1,50 @@
-"""unspool shows what a running program is doing, and how certain that answer is."""
+"""unspool shows what a running program is doing, and how certain that answer is.
+
+unwinder = unspool.Unwinder("aarch64")
+unwinder.add_module(unspool.Binary.open("libc.so.6"), image_base=0x7F0000000000)
+stack = unwinder.walk(unspool.Registers(pc=..., sp=...), unspool.StackBytes(address, data))
+stack.end, stack.complete, stack.guessed, [(f.address, f.how, f.module) for f in stack]
+"""
+
+from unspool.binaries import Binary, BinaryError
+from unspool.unwind import (
+    Frame,
+    How,
+    LookupAddress,
+    Memory,
+    Module,
+    OwnMemory,
+    ProcessMemory,
+    Registers,
+    ReturnAddress,
+    Snapshot,
+    Stack,
+    StackBatch,
+    StackBytes,
+    StackEnd,
+    TableError,
+    Unwinder,
+    UnwindTable,
+)
+
+__all__ = [
+    "Binary",
+    "BinaryError",
+    "Frame",
+    "How",
+    "LookupAddress",
+    "Memory",
+    "Module",
+    "OwnMemory",
+    "ProcessMemory",
+    "Registers",
+    "ReturnAddress",
+    "Snapshot",
+    "Stack",
+    "StackBatch",
+    "StackBytes",
+    "StackEnd",
+    "TableError",
+    "UnwindTable",
+    "Unwinder",
+]

@@ -1,0 +1,160 @@
+"""The unwind table of one file: what it says at every address about CFA, return address and fp.
+
+All addresses here are relative to the image: virtual address - Binary.image_address. The core compiles
+tables (core/src/dwarf_cfi.c) and defines their format (core/src/unwind_table.h).
+"""
+
+from enum import IntEnum, IntFlag
+from typing import NamedTuple, Self
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspool.binaries import Binary
+from unspool.core import Buffer, ExactRow, ExactRule, Row, SectionInput, Table
+
+__all__ = [
+    "CfaBase",
+    "ExactKind",
+    "ExactRow",
+    "ExactRule",
+    "Problem",
+    "ProblemKind",
+    "Row",
+    "RowFlag",
+    "Saved",
+    "TableError",
+    "UnwindTable",
+]
+
+
+class TableError(ValueError):
+    """Bytes that are not an unwind table of this version, or a damaged one."""
+
+
+class CfaBase(IntEnum):
+    """The register that a row's CFA counts from."""
+
+    SP = 0
+    FP = 1
+
+
+class Saved(IntEnum):
+    """Where the caller's value of a register is (return address: SAME is lr)."""
+
+    SAME = 0
+    AT_CFA = 1  # in memory at CFA + offset
+    UNKNOWN = 2
+
+
+class RowFlag(IntFlag):
+    """What else a row says."""
+
+    SIGNAL = 1  # the frame below was interrupted by a signal
+    SIGNED = 2  # the return address carries a PAC
+    END = 4  # the outermost frame
+    EXACT = 8  # no rule can say it: see UnwindTable.exact
+    NONE = 16  # nothing is known here
+    DEBUG_FRAME = 32  # from .debug_frame, not from .eh_frame
+
+
+class ExactKind(IntEnum):
+    """DWARF's register rules."""
+
+    UNDEFINED = 0
+    SAME = 1
+    OFFSET = 2  # at CFA + value
+    VAL_OFFSET = 3  # is CFA + value
+    REGISTER = 4  # in register number value
+    EXPRESSION = 5  # at the address that the expression yields
+    VAL_EXPRESSION = 6  # is what the expression yields
+    UNSPECIFIED = 7  # CFI says nothing: the ABI's default holds
+
+
+class ProblemKind(IntEnum):
+    """Why an entry was left out."""
+
+    TRUNCATED = 1
+    CIE_MISSING = 2
+    CIE_UNSUPPORTED = 3
+    POINTER_ENCODING = 4
+    INSTRUCTION = 5
+    RANGE = 6
+    OVERLAP = 7
+
+
+class Problem(NamedTuple):
+    """An entry that was left out: why, and where it stands."""
+
+    kind: ProblemKind
+    section: str  # "eh_frame" or "debug_frame"
+    offset: int  # in the section
+
+
+class UnwindTable:
+    """Sorted rows, compiled from .eh_frame and .debug_frame together. It never changes."""
+
+    def __init__(self, table: Table, problem_count: int = 0, problems: tuple[Problem, ...] = ()) -> None:
+        self.core_table = table
+        self.problem_count = problem_count  # entries that were left out
+        self.problems = problems  # the first of them
+
+    @classmethod
+    def compile(cls, binary: Binary) -> Self:
+        """Compile a file's unwind sections. What can't be read is left out and told in `problems`.
+        Raises BinaryError when the sections themselves can't be read."""
+        sections = [
+            SectionInput(section.kind, section.data, section.address, section.open_ended)
+            for section in binary.unwind_sections()
+        ]
+        table, count, first = Table.compile(
+            binary.arch,
+            sections,
+            image_address=binary.image_address,
+            text_address=binary.text_address,
+            data_address=binary.data_address,
+            entry_address=binary.entry,
+        )
+        problems = (Problem(ProblemKind(p.kind), sections[p.section].kind, p.offset) for p in first)
+        return cls(table, count, tuple(problems))
+
+    @classmethod
+    def from_bytes(cls, data: Buffer) -> Self:
+        """A table from what to_bytes gave, which is not trusted: every part is checked. TableError."""
+        try:
+            return cls(Table.load(data))
+        except ValueError as error:
+            raise TableError(str(error)) from None
+
+    def to_bytes(self) -> bytes:
+        """The table as one relocatable block."""
+        return self.core_table.to_bytes()
+
+    @property
+    def rows(self) -> NDArray[np.void]:
+        """All rows, made at each access: a structured array with the fields of Row. They are sorted
+        and leave no gap between the first start and the last end."""
+        return self.core_table.rows()
+
+    def lookup(self, relative_address: int) -> Row | None:
+        """The row that holds at a relative lookup address, or None."""
+        return self.core_table.lookup(relative_address)
+
+    def exact(self, relative_address: int) -> ExactRow | None:
+        """All that CFI says where the row has RowFlag.EXACT, else None."""
+        return self.core_table.exact(relative_address)
+
+    def __len__(self) -> int:
+        return self.core_table.row_count()
+
+
+_tables: WeakKeyDictionary[Binary, UnwindTable] = WeakKeyDictionary()
+
+
+def table_of(binary: Binary) -> UnwindTable:
+    """The file's table, compiled at the first use and kept as long as the Binary is."""
+    table = _tables.get(binary)
+    if table is None:
+        table = _tables[binary] = UnwindTable.compile(binary)
+    return table
