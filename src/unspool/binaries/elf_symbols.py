@@ -1,0 +1,208 @@
+"""Symbols of an ELF file: .symtab, .dynsym and the mini debug information (.gnu_debugdata), joined.
+
+Everything is checked when it is read: the arrays of the SymbolTable never lead outside of its names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from unspool.binaries.byte_source import ByteSource, MemorySource
+from unspool.binaries.elf_compression import CompressionError, decompress_xz
+from unspool.binaries.elf_headers import (
+    SHN_XINDEX,
+    SHT_DYNSYM,
+    SHT_NOBITS,
+    SHT_SYMTAB,
+    SHT_SYMTAB_SHNDX,
+    Table,
+    read_headers,
+)
+from unspool.binaries.elf_sections import SectionTable
+from unspool.binaries.symbol_table import SymbolTable
+
+SYMBOL = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("shndx", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
+MAX_SYMBOLS = 1 << 24
+_COMPARED_NAME = 1024  # longer names are never taken for doubles
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolPart:
+    """One symbol section: SYMBOL[n], section indices uint32[n], and its strings."""
+
+    rows: Table
+    section: npt.NDArray[np.uint32]
+    names: bytes
+
+
+def read_symbols(
+    source: ByteSource,
+    sections: SectionTable,
+    dynamic: SymbolPart | None,
+    code_ranges: list[tuple[int, int]],
+    is_object: bool,
+) -> SymbolTable:
+    """`dynamic`: symbols found without section headers. Raises BinaryError."""
+    parts = _symbol_sections(source, sections)
+    debug_data = sections.find(".gnu_debugdata")
+    if debug_data is not None:
+        parts.append(_mini_debug_information(source, sections, debug_data))
+    if dynamic is not None:
+        parts.append(dynamic)
+    return _join(parts, sections, code_ranges, is_object)
+
+
+def read_object_symbols(
+    source: ByteSource, sections: SectionTable, index: int
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """For the relocations of an object file: every symbol's address, and whether this file defines it."""
+    part = _read_part(source, sections, index)
+    return _addresses(part, sections, True), part.section != 0
+
+
+def _symbol_sections(source: ByteSource, sections: SectionTable) -> list[SymbolPart]:
+    types = sections.headers["type"]
+    return [
+        _read_part(source, sections, int(indices[0]))
+        for indices in (np.flatnonzero(types == SHT_SYMTAB), np.flatnonzero(types == SHT_DYNSYM))
+        if len(indices)
+    ]
+
+
+def _read_part(source: ByteSource, sections: SectionTable, index: int) -> SymbolPart:
+    headers = sections.headers
+    if not 0 < index < len(headers) or headers[index]["type"] not in (SHT_SYMTAB, SHT_DYNSYM):
+        raise source.error(f"section {index} is expected to hold symbols but does not")
+    where, link = int(headers[index]["offset"]), int(headers[index]["link"])
+    if headers[index]["size"] > MAX_SYMBOLS * SYMBOL.itemsize:
+        raise source.error(f"symbol section {index} has more than {MAX_SYMBOLS} symbols", where)
+    raw = sections.data(index)
+    if len(raw) % SYMBOL.itemsize:
+        raise source.error(f"symbol section {index} is no multiple of {SYMBOL.itemsize} bytes", where)
+    if link >= len(headers) or headers[link]["type"] == SHT_NOBITS:
+        raise source.error(f"the names of symbol section {index} are in section {link}", where)
+    rows = np.frombuffer(raw, dtype=SYMBOL)
+    section = rows["shndx"].astype(np.uint32)
+    extended = np.flatnonzero((headers["type"] == SHT_SYMTAB_SHNDX) & (headers["link"] == index))
+    if len(extended):
+        wide_raw = sections.data(int(extended[0]))
+        wide = np.frombuffer(wide_raw, dtype="<u4", count=len(wide_raw) // 4)
+        if len(wide) < len(rows):
+            raise source.error(f"section {extended[0]} has fewer entries than there are symbols", where)
+        section = np.where(section == SHN_XINDEX, wide[: len(rows)], section)
+    return checked_part(source, rows, section, bytes(sections.data(link)) + b"\0", where)
+
+
+def checked_part(
+    source: ByteSource, rows: Table, section: npt.NDArray[np.uint32], names: bytes, where: int
+) -> SymbolPart:
+    outside = np.flatnonzero(rows["name"] >= len(names))
+    if len(outside):
+        raise source.error(f"the name of symbol {outside[0]} lies outside of the names", where)
+    return SymbolPart(rows, section, names)
+
+
+def _mini_debug_information(source: ByteSource, sections: SectionTable, index: int) -> SymbolPart:
+    """.gnu_debugdata is an xz-compressed ELF file of which only .symtab matters."""
+    where = int(sections.headers[index]["offset"])
+    try:
+        inner = MemorySource(decompress_xz(sections.data(index)), f"{source.path}(.gnu_debugdata)")
+    except CompressionError as problem:
+        raise source.error(f".gnu_debugdata: {problem}", where) from problem
+    inner_sections = SectionTable(inner, read_headers(inner))
+    tables = np.flatnonzero(inner_sections.headers["type"] == SHT_SYMTAB)
+    if not len(tables):
+        raise source.error(".gnu_debugdata has no .symtab", where)
+    return _read_part(inner, inner_sections, int(tables[0]))
+
+
+def _addresses(part: SymbolPart, sections: SectionTable, is_object: bool) -> npt.NDArray[np.uint64]:
+    address = part.rows["value"].astype(np.uint64)
+    if is_object:  # values are offsets in sections
+        inside = part.section < len(sections)
+        address[inside] += sections.addresses[part.section[inside]]
+    return address
+
+
+def _join(
+    parts: list[SymbolPart], sections: SectionTable, code_ranges: list[tuple[int, int]], is_object: bool
+) -> SymbolTable:
+    bases = np.cumsum([0, *(len(part.names) for part in parts)])
+    names = b"".join(part.names for part in parts)
+    none = [np.empty(0, dtype=np.uint64)]
+    address = np.concatenate([_addresses(part, sections, is_object) for part in parts] or none)
+    size = np.concatenate([part.rows["size"].astype(np.uint64) for part in parts] or none)
+    info = np.concatenate([part.rows["info"] for part in parts] or none).astype(np.uint8)
+    section = np.concatenate([part.section for part in parts] or none).astype(np.uint32)
+    offset = np.concatenate(
+        [part.rows["name"] + np.uint64(base) for part, base in zip(parts, bases, strict=False)] or none
+    )
+    kept = section != 0
+    if len(parts) > 1:
+        kept &= ~_doubles(np.stack((address, size, info.astype(np.uint64))), offset, names)
+    return SymbolTable(
+        address[kept],
+        size[kept],
+        info[kept] & np.uint8(15),
+        info[kept] >> np.uint8(4),
+        section[kept],
+        offset[kept],
+        names,
+        code_ranges,
+    )
+
+
+def _doubles(
+    keys: npt.NDArray[np.uint64], offset: npt.NDArray[np.uint64], names: bytes
+) -> npt.NDArray[np.bool_]:
+    """Marks symbols that an earlier one equals in all keys and in its name up to the version."""
+    digest, is_long = _name_digests(offset, names)
+    for key in keys:
+        digest = (digest ^ key) * np.uint64(0xBF58476D1CE4E5B9)
+        digest ^= digest >> np.uint64(29)
+    order = np.argsort(digest, kind="stable")  # of equals the first one stays first
+    fields = np.stack((digest, *keys))[:, order]
+    equals_last = (fields[:, 1:] == fields[:, :-1]).all(axis=0) & ~is_long[order[1:]]
+    doubles = np.zeros(len(digest), dtype=bool)
+    doubles[order[1:]] = equals_last
+    return doubles
+
+
+def _name_digests(
+    offset: npt.NDArray[np.uint64], names: bytes
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """A 64-bit digest of each name up to NUL or '@', eight bytes a step for all names at once; and which
+    names are longer than what was compared."""
+    step = 8
+    blob = np.frombuffer(names + bytes(step), dtype=np.uint8)
+    windows = np.ndarray((len(blob) - step + 1,), dtype="<u8", buffer=blob, strides=(1,))
+    digest = np.full(len(offset), 0x9E3779B97F4A7C15, dtype=np.uint64)
+    active = np.arange(len(offset))
+    position = offset.astype(np.int64)
+    for _ in range(_COMPARED_NAME // step):
+        if not len(active):
+            break
+        word = windows[position]
+        end = _first_end(word)
+        valid_bits = (8 * end).astype(np.uint64)
+        word &= np.where(end < step, (np.uint64(1) << valid_bits) - np.uint64(1), ~np.uint64(0))
+        mixed = (digest[active] ^ word) * np.uint64(0xBF58476D1CE4E5B9)
+        digest[active] = (mixed ^ (mixed >> np.uint64(29))) + end.astype(np.uint64)
+        going_on = end == step
+        active, position = active[going_on], position[going_on] + step
+        position = np.minimum(position, len(windows) - 1)
+    is_long = np.zeros(len(offset), dtype=bool)
+    is_long[active] = True
+    return digest, is_long
+
+
+def _first_end(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """The first of each word's eight bytes, from the least significant, that is NUL or '@'; else 8."""
+    octets = word.astype("<u8").view(np.uint8).reshape(-1, 8)
+    ends = (octets == 0) | (octets == ord("@"))
+    return np.where(ends.any(axis=1), ends.argmax(axis=1), 8)
