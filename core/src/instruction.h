@@ -1,9 +1,10 @@
 /*
  * instruction.h: what one machine instruction does to the stack and to the flow of control.
  *
- * Code analysis needs only this much of an instruction: its length, where control goes, and how sp,
- * fp (rbp, x29) and lr (x30) change. Decoders say INVALID for what they do not know and CLOBBER for
- * a register whose new value they can't express; they never guess.
+ * Code analysis needs only this much of an instruction: its length, where control goes, how sp, fp
+ * (rbp, x29) and lr (x30) change, and what it stores relative to sp and fp. Decoders say INVALID for
+ * what they do not know and CLOBBER for a register whose new value they can't express; they never
+ * guess. Stores through any other register are not told: see analysis.c for what that assumes.
  */
 #ifndef UNSPOOL_INSTRUCTION_H
 #define UNSPOOL_INSTRUCTION_H
@@ -19,23 +20,23 @@ enum instruction_flow {
     FLOW_BRANCH,        /* conditional, to target or on */
     FLOW_INDIRECT_JUMP, /* through a register or memory */
     FLOW_STOP,          /* does not go on: ud2, hlt, int3, brk, udf */
-    FLOW_INVALID,       /* not an instruction that we know, or cut off */
+    FLOW_INVALID,       /* not an instruction that we know, or cut off; length is 0 */
 };
 
-enum stack_register { REGISTER_SP = 0, REGISTER_FP, REGISTER_LR, STACK_REGISTERS };
+enum stack_register { REGISTER_SP = 0, REGISTER_FP, REGISTER_LR, STACK_REGISTERS, REGISTER_OTHER };
 
 enum effect_kind {
     EFFECT_SET,     /* to = from + offset */
-    EFFECT_LOAD,    /* to = [from + offset] */
-    EFFECT_STORE,   /* [to + offset] = from */
+    EFFECT_LOAD,    /* to = the 8 bytes at [from + offset] */
+    EFFECT_STORE,   /* size bytes at [to + offset] = from; from may be REGISTER_OTHER: any value */
     EFFECT_CLOBBER, /* to = unknown */
-    EFFECT_ALIGN,   /* to = to & offset (offset is the mask, sign-extended) */
 };
 
 struct stack_effect {
     uint8_t kind; /* enum effect_kind */
     uint8_t to;   /* enum stack_register */
     uint8_t from;
+    uint32_t size; /* EFFECT_STORE: at most that many bytes; 8 when from is a stack register */
     int64_t offset;
 };
 
@@ -45,6 +46,7 @@ struct instruction {
     uint8_t flow; /* enum instruction_flow */
     uint8_t effect_count;
     uint8_t has_target;                               /* target is known: direct calls, jumps, branches */
+    uint32_t popped;                                  /* what a return takes off the stack, in bytes */
     uint64_t target;                                  /* address */
     struct stack_effect effects[INSTRUCTION_EFFECTS]; /* in order */
 };
@@ -52,5 +54,14 @@ struct instruction {
 /* Decode the instruction at address. bytes may hold less than a whole instruction: INVALID then. */
 void x86_64_decode(const uint8_t *bytes, size_t size, uint64_t address, struct instruction *out);
 void aarch64_decode(const uint8_t *bytes, size_t size, uint64_t address, struct instruction *out);
+
+/* For the decoders: appends an effect. What does not fit makes the instruction INVALID. */
+static inline void instruction_effect(struct instruction *out, struct stack_effect effect) {
+    if (out->effect_count == INSTRUCTION_EFFECTS) {
+        out->flow = FLOW_INVALID;
+        return;
+    }
+    out->effects[out->effect_count++] = effect;
+}
 
 #endif

@@ -318,6 +318,45 @@ static bool add_pieces(struct builder *builder) {
     return true;
 }
 
+/* The very first instruction of a program has no caller, though its CFI may not say so yet: a row of
+ * one byte that ends the stack there. (No return address is looked up at that byte.) */
+static bool end_at_entry(struct builder *builder, const struct unspool_compile_input *input) {
+    uint64_t entry = input->entry_address - input->image_address - builder->base;
+    const uint32_t *rows = builder->rows.items;
+    const uint16_t *row_rules = builder->row_rules.items;
+    size_t count = builder->rows.count;
+    size_t row = 0; /* the first row behind the entry point */
+    while (row < count && rows[row] <= entry)
+        row++;
+    if (!input->entry_address || row == 0 || row == count)
+        return true;
+    uint16_t before = row_rules[row - 1];
+    struct rule rule = ((const struct rule *)builder->rules.items)[before];
+    if (rule.flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_END))
+        return true;
+    rule.flags |= UNSPOOL_ROW_END;
+    int32_t number = memoize(&builder->rules, builder->rule_slots, &rule, sizeof rule);
+    if (number < 0)
+        return true; /* out of rule numbers: the file keeps its word */
+    size_t at = rows[row - 1] == entry ? row - 1 : row;
+    bool splits = row == count || rows[row] > entry + 1;
+    size_t added = (at == row) + splits;
+    if (added && (!vector_add(&builder->rows, added, sizeof *rows) ||
+                  !vector_add(&builder->row_rules, added, sizeof *row_rules)))
+        return false;
+    uint32_t *new_rows = builder->rows.items;
+    uint16_t *new_rules = builder->row_rules.items;
+    memmove(new_rows + row + added, new_rows + row, (count - row) * sizeof *rows);
+    memmove(new_rules + row + added, new_rules + row, (count - row) * sizeof *row_rules);
+    new_rows[at] = (uint32_t)entry;
+    new_rules[at] = (uint16_t)number;
+    if (splits) {
+        new_rows[at + 1] = (uint32_t)entry + 1;
+        new_rules[at + 1] = before;
+    }
+    return true;
+}
+
 /* Pages of 256 bytes or more, about as many as a third of the rows: 1.3 bytes a row at most. */
 static void choose_pages(struct unspool_table *header, uint32_t last_row) {
     header->page_shift = 8;

@@ -1,0 +1,177 @@
+/*
+ * exact.c: the exact evaluator.
+ *
+ * Runs the CFI of one function up to the lookup address and applies every register's rule. It is
+ * slower than a table row by an order of magnitude and runs only where a row can't say it.
+ */
+#include "exact.h"
+#include "cfi_program.h"
+
+struct evaluator {
+    const struct exact_input *input;
+    const struct cfi_program *program;
+    const struct cfi_rules *rules;
+    const struct unspool_registers *before; /* the callee's */
+    uint64_t cfa;
+    uint64_t bad_address;
+};
+
+static bool is_known(const struct unspool_registers *registers, uint64_t number) {
+    return number < UNSPOOL_REGISTERS && (registers->known >> number & 1);
+}
+
+/* The row of the program that holds at the lookup address. */
+static bool find_row(const struct exact_input *input, struct cfi_program *program,
+                     struct cfi_machine *machine) {
+    if (!table_find_program(input->table, input->lookup_address, program) ||
+        cfi_begin(machine, program) != CFI_ROW)
+        return false;
+    do {
+        if (cfi_next_row(machine) != CFI_ROW)
+            return false;
+    } while (machine->row_end <= input->lookup_address);
+    return machine->row_start <= input->lookup_address && machine->rules.cfa_defined;
+}
+
+static enum exact_status find_cfa(struct evaluator *evaluator) {
+    const struct cfi_rules *rules = evaluator->rules;
+    if (rules->cfa_is_expression)
+        return evaluate_expression(evaluator->input, cfi_block(evaluator->program, rules->cfa_expression),
+                                   evaluator->before, NULL, &evaluator->cfa, &evaluator->bad_address);
+    if (!is_known(evaluator->before, rules->cfa_register))
+        return EXACT_REGISTER_UNKNOWN;
+    evaluator->cfa = evaluator->before->value[rules->cfa_register] + (uint64_t)rules->cfa_offset;
+    return EXACT_OK;
+}
+
+static enum exact_status load(struct evaluator *evaluator, uint32_t number, uint64_t address,
+                              uint64_t *value) {
+    const struct unspool_registers *before = evaluator->before;
+    uint32_t sp = sp_register(evaluator->input->arch);
+    /* An epilogue has popped it already (UNWINDING.md, x86_64): the register holds it again. */
+    if (!before->pc_is_return_address && !(evaluator->program->flags & UNSPOOL_ROW_SIGNAL) &&
+        is_known(before, sp) && address < before->value[sp] &&
+        number != pc_register(evaluator->input->arch)) {
+        *value = before->value[number];
+        return is_known(before, number) ? EXACT_OK : EXACT_REGISTER_UNKNOWN;
+    }
+    if (memory_read_u64(evaluator->input->memory, address, value))
+        return EXACT_OK;
+    evaluator->bad_address = address;
+    return EXACT_UNREADABLE;
+}
+
+/* The caller's value of one register. */
+static enum exact_status apply(struct evaluator *evaluator, uint32_t number, uint64_t *value) {
+    const struct cfi_rules *rules = evaluator->rules;
+    const struct unspool_registers *before = evaluator->before;
+    int64_t operand = rules->value[number].number;
+    uint64_t address;
+    enum exact_status status;
+    switch (rules->kind[number]) {
+    case UNSPOOL_EXACT_SAME:
+        *value = before->value[number];
+        return is_known(before, number) ? EXACT_OK : EXACT_REGISTER_UNKNOWN;
+    case UNSPOOL_EXACT_OFFSET:
+        return load(evaluator, number, evaluator->cfa + (uint64_t)operand, value);
+    case UNSPOOL_EXACT_VAL_OFFSET:
+        *value = evaluator->cfa + (uint64_t)operand;
+        return EXACT_OK;
+    case UNSPOOL_EXACT_REGISTER:
+        if (!is_known(before, (uint64_t)operand))
+            return EXACT_REGISTER_UNKNOWN;
+        *value = before->value[operand];
+        return EXACT_OK;
+    case UNSPOOL_EXACT_EXPRESSION:
+        status = evaluate_expression(evaluator->input,
+                                     cfi_block(evaluator->program, rules->value[number].expression), before,
+                                     &evaluator->cfa, &address, &evaluator->bad_address);
+        return status == EXACT_OK ? load(evaluator, number, address, value) : status;
+    case UNSPOOL_EXACT_VAL_EXPRESSION:
+        return evaluate_expression(evaluator->input,
+                                   cfi_block(evaluator->program, rules->value[number].expression), before,
+                                   &evaluator->cfa, value, &evaluator->bad_address);
+    default:
+        return EXACT_NO_RULE;
+    }
+}
+
+/* Where CFI says nothing, the ABI's callee-saved registers keep their value and others are lost. */
+static bool is_callee_saved(uint32_t arch, uint32_t number) {
+    if (arch == UNSPOOL_AARCH64)
+        return number >= 19 && number <= UNSPOOL_AARCH64_FP;
+    return number == 3 || number == UNSPOOL_X86_64_RBP || (number >= 12 && number <= 15);
+}
+
+static enum exact_status find_return_address(struct evaluator *evaluator, uint64_t *value) {
+    uint32_t number = evaluator->program->return_address_register;
+    if (number >= UNSPOOL_REGISTERS)
+        return EXACT_NO_RULE;
+    bool by_omission = evaluator->rules->kind[number] == UNSPOOL_EXACT_UNSPECIFIED;
+    if (by_omission && evaluator->input->arch == UNSPOOL_AARCH64 && number == UNSPOOL_AARCH64_LR) {
+        *value = evaluator->before->value[number];
+        return is_known(evaluator->before, number) ? EXACT_OK : EXACT_REGISTER_UNKNOWN;
+    }
+    return apply(evaluator, number, value);
+}
+
+/* True when the step must fail because this register can't be had; other registers are merely unknown. */
+static bool is_needed(const struct evaluator *evaluator, uint32_t number, enum exact_status status) {
+    uint32_t arch = evaluator->input->arch;
+    if (status == EXACT_OK)
+        return false;
+    if (number == sp_register(arch))
+        return true;
+    bool may_be_found = status == EXACT_REGISTER_UNKNOWN && !evaluator->input->has_all_registers &&
+                        evaluator->rules->kind[number] != UNSPOOL_EXACT_SAME;
+    return number == fp_register(arch) && (may_be_found || status == EXACT_UNREADABLE);
+}
+
+/* Every register but pc. */
+static enum exact_status apply_all(struct evaluator *evaluator, struct unspool_registers *after) {
+    uint32_t arch = evaluator->input->arch;
+    const struct unspool_registers *before = evaluator->before;
+    for (uint32_t number = 0; number < tracked_registers(arch); number++) {
+        uint8_t kind = evaluator->rules->kind[number];
+        if (number == pc_register(arch))
+            continue;
+        enum exact_status status = EXACT_OK;
+        uint64_t value = 0;
+        if (number == sp_register(arch) && kind == UNSPOOL_EXACT_UNSPECIFIED)
+            value = evaluator->cfa;
+        else if (kind == UNSPOOL_EXACT_UNSPECIFIED && is_callee_saved(arch, number) &&
+                 is_known(before, number))
+            value = before->value[number];
+        else
+            status = apply(evaluator, number, &value);
+        if (is_needed(evaluator, number, status))
+            return status;
+        after->value[number] = value;
+        if (status == EXACT_OK)
+            after->known |= (uint64_t)1 << number;
+    }
+    return EXACT_OK;
+}
+
+enum exact_status exact_step(const struct exact_input *input, struct unspool_registers *registers,
+                             bool *is_signed, uint64_t *bad_address) {
+    struct cfi_program program;
+    struct cfi_machine machine;
+    if (!find_row(input, &program, &machine))
+        return EXACT_NO_RULE;
+    struct evaluator evaluator = {
+        .input = input, .program = &program, .rules = &machine.rules, .before = registers};
+    struct unspool_registers after = {.known = (uint64_t)1 << pc_register(input->arch)};
+    after.pc_is_return_address = !(program.flags & UNSPOOL_ROW_SIGNAL);
+    enum exact_status status = find_cfa(&evaluator);
+    if (status == EXACT_OK)
+        status = find_return_address(&evaluator, &after.value[pc_register(input->arch)]);
+    if (status == EXACT_OK)
+        status = apply_all(&evaluator, &after);
+    *bad_address = evaluator.bad_address;
+    if (status != EXACT_OK)
+        return status;
+    *is_signed = machine.rules.ra_signed;
+    *registers = after;
+    return EXACT_OK;
+}

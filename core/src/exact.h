@@ -1,0 +1,37 @@
+/*
+ * exact.h: the exact evaluator: one step by the CFI itself, with whatever registers are known.
+ */
+#ifndef UNSPOOL_EXACT_H
+#define UNSPOOL_EXACT_H
+
+#include "memory.h"
+#include "unwind_table.h"
+
+enum exact_status {
+    EXACT_OK = 0,
+    EXACT_REGISTER_UNKNOWN, /* pc, cfa or fp need a register whose value is not known */
+    EXACT_UNREADABLE,       /* memory at *bad_address could not be read */
+    EXACT_NO_RULE,          /* the CFI says nothing usable */
+};
+
+struct exact_input {
+    uint32_t arch;
+    const struct unspool_table *table;
+    uint64_t lookup_address; /* relative */
+    uint64_t image_base;
+    struct unspool_memory *memory;
+    bool has_all_registers; /* else an unknown one may yet be found: EXACT_REGISTER_UNKNOWN says so */
+};
+
+/* registers become the caller's: pc is the return address as it was found (perhaps signed), and
+ * *is_signed says whether the CFI calls it so. On failure registers are unchanged. */
+enum exact_status exact_step(const struct exact_input *input, struct unspool_registers *registers,
+                             bool *is_signed, uint64_t *bad_address);
+
+/* A DWARF expression (DWARF 5, 2.5) over the registers; *push is what the stack begins with, or
+ * NULL. Bounded in steps and depth. */
+enum exact_status evaluate_expression(const struct exact_input *input, struct cursor operations,
+                                      const struct unspool_registers *registers, const uint64_t *push,
+                                      uint64_t *result, uint64_t *bad_address);
+
+#endif

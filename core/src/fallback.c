@@ -1,0 +1,164 @@
+/*
+ * fallback.c: what is tried where no file says how to step: in a fixed order, proofs before guesses.
+ *
+ * A proof is code that was followed, or a direct call that leads to the function that pc is in. That
+ * "some call precedes" an address is no proof: stale return addresses pass that test. A guess is
+ * marked as one (UNSPOOL_HOW_GUESS) and makes no stack complete.
+ */
+#include "analysis.h"
+#include "instruction.h"
+#include "walk.h"
+
+static uint64_t strip(const struct code *code, uint64_t address) {
+    return code->unwinder->arch == UNSPOOL_AARCH64 ? strip_pac(code->unwinder, address) : address;
+}
+
+/* True when the instruction before return_address is a call of any kind. */
+static bool follows_call(const struct code *code, uint64_t return_address) {
+    uint8_t bytes[8];
+    struct instruction instruction;
+    bool is_aarch64 = code->unwinder->arch == UNSPOOL_AARCH64;
+    if (!find_module(code->unwinder, return_address - 1))
+        return false;
+    for (uint32_t length = is_aarch64 ? 4 : 2; length <= (is_aarch64 ? 4 : 7); length++) {
+        uint64_t address = return_address - length;
+        if (code_read(code, address, bytes, length) != length)
+            continue;
+        if (is_aarch64)
+            aarch64_decode(bytes, length, address, &instruction);
+        else
+            x86_64_decode(bytes, length, address, &instruction);
+        if (instruction.flow == FLOW_CALL && instruction.length == length)
+            return true;
+    }
+    return false;
+}
+
+static bool is_proved_by_call(const struct code *code, uint64_t return_address, uint64_t pc) {
+    uint64_t target = called_function(code, return_address);
+    return target && code_reaches(code, target, pc);
+}
+
+static bool evaluate(const struct code *code, const struct frame *frame, struct frame_value value,
+                     uint64_t *result) {
+    uint64_t offset = (uint64_t)value.offset;
+    bool is_fp = value.kind == VALUE_FP || value.kind == VALUE_AT_FP;
+    if (is_fp && !frame->fp_is_known)
+        return false;
+    switch (value.kind) {
+    case VALUE_SP:
+        *result = frame->sp + offset;
+        return true;
+    case VALUE_FP:
+        *result = frame->fp + offset;
+        return true;
+    case VALUE_LR:
+        *result = frame->lr;
+        return frame->lr_is_live;
+    case VALUE_AT_SP:
+        return memory_read_u64(code->memory, frame->sp + offset, result);
+    case VALUE_AT_FP:
+        return memory_read_u64(code->memory, frame->fp + offset, result);
+    default:
+        return false;
+    }
+}
+
+/* Forgets the registers that a recipe says nothing about. */
+static void forget_others(struct frame *frame) {
+    if (frame->all)
+        frame->all->known = 0;
+}
+
+/* False when the recipe's return address can't be had or is not code: then it is not followed. */
+static bool follow_recipe(const struct code *code, const struct frame_recipe *recipe, enum unspool_how how,
+                          struct frame *frame, struct step *step, enum step_result *result) {
+    struct caller caller = {0};
+    if (!evaluate(code, frame, recipe->sp, &caller.sp))
+        return false;
+    if (!evaluate(code, frame, recipe->return_address, &caller.pc)) {
+        bool at_fp = recipe->return_address.kind == VALUE_AT_FP;
+        uint64_t address = (at_fp ? frame->fp : frame->sp) + (uint64_t)recipe->return_address.offset;
+        *result = end_stack(step, memory_end(code->memory, address));
+        return true;
+    }
+    caller.pc = strip(code, caller.pc);
+    caller.fp_is_known = evaluate(code, frame, recipe->fp, &caller.fp);
+    forget_others(frame);
+    *result = become_caller(frame, &caller, step, how);
+    return true;
+}
+
+/* The caller of a function that has not touched the stack. */
+static bool leaf_caller(const struct code *code, const struct frame *frame, struct caller *caller) {
+    *caller = (struct caller){.fp = frame->fp, .fp_is_known = frame->fp_is_known};
+    if (!frame->is_interrupted)
+        return false;
+    if (code->unwinder->arch == UNSPOOL_AARCH64) {
+        caller->sp = frame->sp;
+        caller->pc = strip(code, frame->lr);
+        return frame->lr_is_live && follows_call(code, caller->pc);
+    }
+    caller->sp = frame->sp + 8;
+    return memory_read_u64(code->memory, frame->sp, &caller->pc) && follows_call(code, caller->pc);
+}
+
+/* The caller by the frame record at fp: caller's fp, return address. */
+static bool frame_pointer_caller(const struct code *code, const struct frame *frame, struct caller *caller) {
+    *caller = (struct caller){.sp = frame->fp + 16, .fp_is_known = true};
+    if (!frame->fp_is_known || frame->fp < frame->sp || frame->fp % 8)
+        return false;
+    if (!memory_read_u64(code->memory, frame->fp, &caller->fp) ||
+        !memory_read_u64(code->memory, frame->fp + 8, &caller->pc))
+        return false;
+    caller->pc = strip(code, caller->pc);
+    return follows_call(code, caller->pc);
+}
+
+static enum step_result step_by_frames(const struct code *code, struct frame *frame, struct step *step) {
+    struct caller leaf, record;
+    bool has_leaf = leaf_caller(code, frame, &leaf);
+    bool has_record = frame_pointer_caller(code, frame, &record);
+    enum unspool_how how = UNSPOOL_HOW_GUESS;
+    const struct caller *caller = NULL;
+    if (has_leaf && is_proved_by_call(code, leaf.pc, frame->pc)) {
+        caller = &leaf;
+        how = UNSPOOL_HOW_LEAF;
+    } else if (has_record && is_proved_by_call(code, record.pc, lookup_address(frame))) {
+        caller = &record;
+        how = UNSPOOL_HOW_FRAME_POINTER;
+    } else if (has_record) {
+        caller = &record;
+        how = UNSPOOL_HOW_FRAME_POINTER | UNSPOOL_HOW_GUESS;
+    } else if (has_leaf) {
+        caller = &leaf;
+        how = UNSPOOL_HOW_LEAF | UNSPOOL_HOW_GUESS;
+    }
+    if (!caller)
+        return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
+    forget_others(frame);
+    return become_caller(frame, caller, step, how);
+}
+
+enum step_result step_without_rule(const struct code *code, const struct unspool_module *module,
+                                   struct frame *frame, struct step *step) {
+    struct frame_recipe recipe;
+    enum step_result result;
+    if (frame->is_interrupted && plt_recipe(code, frame->pc, &recipe) &&
+        follow_recipe(code, &recipe, UNSPOOL_HOW_PLT, frame, step, &result))
+        return result;
+    if (is_root_code(code, module, frame))
+        return end_stack(step, UNSPOOL_END_ROOT);
+    if (analyse_code(code, frame->pc, frame->lr_is_live, &recipe) &&
+        follow_recipe(code, &recipe, UNSPOOL_HOW_CODE_ANALYSIS, frame, step, &result))
+        return result;
+    return step_by_frames(code, frame, step);
+}
+
+enum step_result step_unmapped(const struct code *code, struct frame *frame, struct step *step) {
+    struct caller caller;
+    if (!leaf_caller(code, frame, &caller))
+        return end_stack(step, UNSPOOL_END_UNMAPPED_PC);
+    forget_others(frame);
+    return become_caller(frame, &caller, step, UNSPOOL_HOW_LEAF | UNSPOOL_HOW_GUESS);
+}

@@ -1,0 +1,29 @@
+/*
+ * memory.h: reading the walked process's memory, which never faults.
+ *
+ * The first try, the stack at hand, is inline: nearly every read ends there. Async-signal-safe.
+ */
+#ifndef UNSPOOL_MEMORY_H
+#define UNSPOOL_MEMORY_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "unspool.h"
+
+/* Copies up to size bytes at address; returns how many could be read from the first on. */
+size_t memory_read(struct unspool_memory *memory, uint64_t address, void *buffer, size_t size);
+
+static inline bool memory_read_u64(struct unspool_memory *memory, uint64_t address, uint64_t *value) {
+    uint64_t offset = address - memory->stack.address;
+    if (memory->stack.size >= sizeof *value && offset <= memory->stack.size - sizeof *value) {
+        memcpy(value, memory->stack.bytes + offset, sizeof *value);
+        return true;
+    }
+    return memory_read(memory, address, value, sizeof *value) == sizeof *value;
+}
+
+/* Why a read at address failed: the copy of the stack was too short, or nothing is there. */
+enum unspool_end memory_end(const struct unspool_memory *memory, uint64_t address);
+
+#endif

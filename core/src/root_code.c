@@ -1,0 +1,35 @@
+/*
+ * root_code.c: code that nobody called, where no file says so: the end of a stack.
+ */
+#include "analysis.h"
+#include "walk.h"
+
+/* How far behind a file's entry point its start-up code is looked for. */
+#define ENTRY_CODE_SIZE 256
+
+/* What follows the call of a thread's first function in musl's __clone: exit, with its result. */
+static const uint8_t x86_64_exit[] = {0x89, 0xc7, 0x31, 0xc0, 0xb0,
+                                      60,   0x0f, 0x05}; /* mov %eax,%edi;
+            xor %eax,%eax; mov $60,%al; syscall */
+static const uint8_t aarch64_exit[] = {0xa8, 0x0b, 0x80, 0xd2, 0x01,
+                                       0x00, 0x00, 0xd4}; /* mov x8,#93;
+          svc #0 */
+
+/* The code that a program's first thread starts with. */
+static bool is_entry_code(const struct code *code, const struct unspool_module *module, uint64_t lookup) {
+    if (!module->table || module->table->entry == TABLE_NO_ENTRY)
+        return false;
+    uint64_t entry = module->image_base + module->table->entry;
+    return lookup - entry < ENTRY_CODE_SIZE && code_reaches(code, entry, lookup);
+}
+
+static bool is_thread_exit(const struct code *code, uint64_t pc) {
+    uint8_t bytes[sizeof x86_64_exit];
+    const uint8_t *expected = code->unwinder->arch == UNSPOOL_AARCH64 ? aarch64_exit : x86_64_exit;
+    return code_read(code, pc, bytes, sizeof bytes) == sizeof bytes &&
+           memcmp(bytes, expected, sizeof bytes) == 0;
+}
+
+bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame) {
+    return is_entry_code(code, module, frame->pc) || is_thread_exit(code, frame->pc);
+}

@@ -1,0 +1,342 @@
+/*
+ * walk.c: from one frame to its caller, and from there to a whole stack.
+ *
+ * The main path is take_step: look up the rule, compute the CFA, read return address and fp. What a
+ * rule can't say goes to exact.c, where no rule is to fallback.c.
+ */
+#include "walk.h"
+#include "analysis.h"
+#include "cfi_program.h"
+#include "exact.h"
+
+#define NO_ADDRESS UINT64_MAX /* never a lookup address that has a rule */
+
+void unspool_cache_clear(struct unspool_cache *cache) {
+    for (uint32_t i = 0; i < UNSPOOL_CACHE_ENTRIES; i++)
+        cache->entry[i].address = NO_ADDRESS;
+}
+
+/* The rule that holds at a lookup address; NULL: no module is there. */
+static inline const struct rule *find_rule(const struct unspool_unwinder *unwinder, uint64_t lookup) {
+    static const struct rule none = {.flags = UNSPOOL_ROW_NONE};
+    uint64_t slot = lookup * 0x9e3779b97f4a7c15u >> 52;
+    struct unspool_cache *cache = unwinder->cache;
+    if (cache && cache->entry[slot].address == lookup)
+        return (const struct rule *)(uintptr_t)cache->entry[slot].rule;
+    const struct unspool_module *module = find_module(unwinder, lookup);
+    if (!module)
+        return NULL;
+    const struct rule *rule =
+        module->table ? table_find_rule(module->table, lookup - module->image_base) : &none;
+    if (cache) {
+        cache->entry[slot].address = lookup;
+        cache->entry[slot].rule = (uintptr_t)rule;
+    }
+    return rule;
+}
+
+static uint64_t callee_saved_mask(uint32_t arch) {
+    if (arch == UNSPOOL_AARCH64)
+        return (uint64_t)0x7ff << 19; /* x19..x29 */
+    return (uint64_t)1 << 3 | (uint64_t)1 << UNSPOOL_X86_64_RBP | (uint64_t)0xf << 12;
+}
+
+/* With all registers: what the rule says of the callee-saved ones. */
+static void apply_saved_set(const struct code *code, const struct frame *frame, const struct rule *rule,
+                            uint64_t cfa) {
+    static const uint8_t x86_64[] = {3, 12, 13, 14, 15};
+    static const uint8_t aarch64[] = {19, 20, 21, 22, 23, 24, 25, 26, 27, 28};
+    bool is_aarch64 = code->unwinder->arch == UNSPOOL_AARCH64;
+    const uint8_t *numbers = is_aarch64 ? aarch64 : x86_64;
+    size_t count = is_aarch64 ? sizeof aarch64 : sizeof x86_64;
+    struct unspool_registers *all = frame->all;
+    const struct unspool_module *module = find_module(code->unwinder, lookup_address(frame));
+    const struct saved_set *set =
+        (const struct saved_set *)table_part(module->table, module->table->saved) + rule->saved;
+    all->known &= callee_saved_mask(code->unwinder->arch);
+    for (size_t i = 0; i < count; i++) {
+        int16_t slot = set->slot[i];
+        uint64_t address = cfa + (uint64_t)((int64_t)slot * SLOT_SIZE);
+        if (slot == SAVED_SLOT_SAME ||
+            (slot != SAVED_SLOT_UNKNOWN && frame->is_interrupted && address < frame->sp)) /* popped already */
+            continue;
+        uint64_t bit = (uint64_t)1 << numbers[i];
+        all->known &= ~bit;
+        if (slot != SAVED_SLOT_UNKNOWN && memory_read_u64(code->memory, address, &all->value[numbers[i]]))
+            all->known |= bit;
+    }
+}
+
+/* Keeps the full register set in step with the frame. */
+static void update_all(uint32_t arch, struct frame *frame) {
+    struct unspool_registers *all = frame->all;
+    all->value[pc_register(arch)] = frame->pc;
+    all->value[sp_register(arch)] = frame->sp;
+    all->value[fp_register(arch)] = frame->fp;
+    all->known &= ~((uint64_t)1 << fp_register(arch));
+    all->known |= (uint64_t)1 << pc_register(arch) | (uint64_t)1 << sp_register(arch) |
+                  (uint64_t)frame->fp_is_known << fp_register(arch);
+    all->pc_is_return_address = !frame->is_interrupted;
+}
+
+enum step_result become_caller(struct frame *frame, const struct caller *caller, struct step *step,
+                               enum unspool_how how) {
+    bool is_progress = caller->sp > frame->sp ||
+                       (frame->is_interrupted && caller->sp == frame->sp && caller->pc != frame->pc);
+    if (!is_progress)
+        return end_stack(step, UNSPOOL_END_LOOP);
+    frame->pc = caller->pc;
+    frame->sp = caller->sp;
+    frame->fp = caller->fp;
+    frame->fp_is_known = caller->fp_is_known;
+    frame->lr_is_live = false;
+    frame->is_interrupted = false;
+    step->how = (uint8_t)how;
+    return STEP_CALLER;
+}
+
+/* A slot below sp in the interrupted frame: an epilogue has popped it, and the register holds the
+ * value again. (In an epilogue CFI may still say "rbp at CFA - 16".) */
+static inline bool is_popped(const struct frame *frame, uint64_t slot_address) {
+    return frame->is_interrupted && slot_address < frame->sp;
+}
+
+static inline enum step_result step_by_rule(const struct code *code, const struct rule *rule,
+                                            struct frame *frame, struct step *step) {
+    const struct unspool_unwinder *unwinder = code->unwinder;
+    struct caller caller = {.fp = frame->fp, .fp_is_known = frame->fp_is_known};
+    uint64_t base = frame->sp;
+    if (RULE_CFA_BASE(rule) == UNSPOOL_CFA_FP) {
+        if (!frame->fp_is_known)
+            return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
+        base = frame->fp;
+    }
+    uint64_t cfa = base + (uint64_t)(int64_t)rule->cfa_offset;
+    uint64_t ra_address = cfa + (uint64_t)((int64_t)rule->ra_slot * SLOT_SIZE);
+    if (RULE_RA(rule) == UNSPOOL_SAVED_SAME ||
+        (unwinder->arch == UNSPOOL_AARCH64 && is_popped(frame, ra_address))) {
+        if (!frame->lr_is_live)
+            return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
+        caller.pc = frame->lr;
+    } else if (!memory_read_u64(code->memory, ra_address, &caller.pc)) {
+        return end_stack(step, memory_end(code->memory, ra_address));
+    }
+    if (RULE_FP(rule) == UNSPOOL_SAVED_AT_CFA) {
+        uint64_t fp_address = cfa + (uint64_t)((int64_t)rule->fp_slot * SLOT_SIZE);
+        if (!is_popped(frame, fp_address)) {
+            if (!memory_read_u64(code->memory, fp_address, &caller.fp))
+                return end_stack(step, memory_end(code->memory, fp_address));
+            caller.fp_is_known = true;
+        }
+    } else if (RULE_FP(rule) == UNSPOOL_SAVED_UNKNOWN) {
+        caller.fp_is_known = false;
+    }
+    caller.sp = cfa;
+    if (unwinder->arch == UNSPOOL_AARCH64 &&
+        ((rule->flags & UNSPOOL_ROW_SIGNED) || caller.pc >> unwinder->address_bits))
+        caller.pc = strip_pac(unwinder, caller.pc);
+    if (frame->all)
+        apply_saved_set(code, frame, rule, cfa);
+    return become_caller(frame, &caller, step, UNSPOOL_HOW_CFI);
+}
+
+/* The registers that a frame has, as the exact evaluator takes them. */
+static struct unspool_registers frame_registers(uint32_t arch, const struct frame *frame) {
+    if (frame->all)
+        return *frame->all;
+    struct unspool_registers registers;
+    registers.value[pc_register(arch)] = frame->pc;
+    registers.value[sp_register(arch)] = frame->sp;
+    registers.value[fp_register(arch)] = frame->fp;
+    registers.known = (uint64_t)1 << pc_register(arch) | (uint64_t)1 << sp_register(arch) |
+                      (uint64_t)frame->fp_is_known << fp_register(arch);
+    if (arch == UNSPOOL_AARCH64 && frame->lr_is_live) {
+        registers.value[UNSPOOL_AARCH64_LR] = frame->lr;
+        registers.known |= (uint64_t)1 << UNSPOOL_AARCH64_LR;
+    }
+    registers.pc_is_return_address = !frame->is_interrupted;
+    return registers;
+}
+
+static void set_frame(uint32_t arch, const struct unspool_registers *registers, struct frame *frame) {
+    frame->pc = registers->value[pc_register(arch)];
+    frame->sp = registers->value[sp_register(arch)];
+    frame->fp = registers->value[fp_register(arch)];
+    frame->lr = registers->value[UNSPOOL_AARCH64_LR];
+    frame->fp_is_known = registers->known >> fp_register(arch) & 1;
+    frame->is_interrupted = !registers->pc_is_return_address;
+    frame->lr_is_live =
+        arch == UNSPOOL_AARCH64 && frame->is_interrupted && (registers->known >> UNSPOOL_AARCH64_LR & 1);
+}
+
+static enum step_result step_exactly(const struct code *code, const struct unspool_module *module,
+                                     struct frame *frame, struct step *step) {
+    const struct unspool_unwinder *unwinder = code->unwinder;
+    struct exact_input input = {
+        .arch = unwinder->arch,
+        .table = module->table,
+        .lookup_address = lookup_address(frame) - module->image_base,
+        .image_base = module->image_base,
+        .memory = code->memory,
+        .has_all_registers = frame->all != NULL,
+    };
+    struct unspool_registers registers = frame_registers(unwinder->arch, frame);
+    bool is_signed = false;
+    uint64_t bad_address = 0;
+    switch (exact_step(&input, &registers, &is_signed, &bad_address)) {
+    case EXACT_OK:
+        break;
+    case EXACT_REGISTER_UNKNOWN:
+        return frame->all ? end_stack(step, UNSPOOL_END_NO_UNWIND_INFO) : STEP_NEEDS_REGISTERS;
+    case EXACT_UNREADABLE:
+        return end_stack(step, memory_end(code->memory, bad_address));
+    case EXACT_NO_RULE:
+        return step_without_rule(code, module, frame, step);
+    }
+    uint64_t *pc = &registers.value[pc_register(unwinder->arch)];
+    if (unwinder->arch == UNSPOOL_AARCH64 && (is_signed || *pc >> unwinder->address_bits))
+        *pc = strip_pac(unwinder, *pc);
+    /* Such code may switch stacks, so sp may go anywhere; the depth limit ends a cycle. */
+    if (*pc == frame->pc && registers.value[sp_register(unwinder->arch)] == frame->sp)
+        return end_stack(step, UNSPOOL_END_LOOP);
+    set_frame(unwinder->arch, &registers, frame);
+    if (frame->all)
+        *frame->all = registers;
+    step->how = frame->is_interrupted ? UNSPOOL_HOW_SIGNAL_FRAME : UNSPOOL_HOW_CFI_EXACT;
+    return STEP_CALLER;
+}
+
+/* Rules that are not just arithmetic. */
+static enum step_result step_special(const struct code *code, const struct rule *rule, struct frame *frame,
+                                     struct step *step) {
+    const struct unspool_module *module = find_module(code->unwinder, lookup_address(frame));
+    if ((rule->flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_SIGNAL)) &&
+        is_signal_return(code, frame->pc, frame->is_interrupted))
+        return step_signal_frame(code, frame, step);
+    if (rule->flags & UNSPOOL_ROW_END)
+        return end_stack(step, UNSPOOL_END_ROOT);
+    if (rule->flags & UNSPOOL_ROW_EXACT)
+        return step_exactly(code, module, frame, step);
+    if (rule->flags & UNSPOOL_ROW_NONE)
+        return step_without_rule(code, module, frame, step);
+    enum step_result result = step_by_rule(code, rule, frame, step);
+    if (result == STEP_CALLER) { /* a signal frame that its CFI describes by offsets alone */
+        frame->is_interrupted = true;
+        step->how = UNSPOOL_HOW_SIGNAL_FRAME;
+    }
+    return result;
+}
+
+/* The step from a frame to its caller. Whether the caller's pc is mapped shows at the next step. */
+static inline enum step_result take_step(const struct code *code, struct frame *frame, struct step *step) {
+    const struct rule *rule = find_rule(code->unwinder, lookup_address(frame));
+    const uint8_t special = UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE;
+    enum step_result result;
+    if (!rule)
+        return frame->is_interrupted ? step_unmapped(code, frame, step)
+                                     : end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
+    if (rule->flags & special)
+        result = step_special(code, rule, frame, step);
+    else
+        result = step_by_rule(code, rule, frame, step);
+    if (frame->all && result == STEP_CALLER)
+        update_all(code->unwinder->arch, frame);
+    return result;
+}
+
+/* Walks until the stack ends: STEP_END; or STEP_NEEDS_REGISTERS, and nothing is lost by starting again. */
+static enum step_result walk_frames(const struct code *code, struct frame *frame,
+                                    struct unspool_stack *stack) {
+    struct step step = {.how = UNSPOOL_HOW_INTERRUPTED};
+    stack->count = 0;
+    enum step_result result = STEP_CALLER;
+    while (result == STEP_CALLER) {
+        if (stack->count == stack->capacity) {
+            stack->end = UNSPOOL_END_DEPTH_LIMIT;
+            return STEP_END;
+        }
+        stack->addresses[stack->count] = frame->pc;
+        stack->how[stack->count++] = step.how;
+        result = take_step(code, frame, &step);
+    }
+    stack->end = step.end;
+    if (step.end == UNSPOOL_END_BAD_RETURN_ADDRESS && stack->count > 1)
+        stack->count--; /* what is no code is no frame */
+    return result;
+}
+
+void unspool_walk(const struct unspool_unwinder *unwinder, const struct unspool_registers *registers,
+                  struct unspool_memory *memory, struct unspool_stack *stack) {
+    const struct code code = {unwinder, memory};
+    struct frame frame = {0};
+    set_frame(unwinder->arch, registers, &frame);
+    if (walk_frames(&code, &frame, stack) != STEP_NEEDS_REGISTERS)
+        return;
+    struct unspool_registers all = *registers; /* once more, with every register */
+    frame.all = &all;
+    set_frame(unwinder->arch, registers, &frame);
+    walk_frames(&code, &frame, stack);
+}
+
+int unspool_step(const struct unspool_unwinder *unwinder, struct unspool_registers *registers,
+                 struct unspool_memory *memory, uint32_t *how, uint32_t *end) {
+    const struct code code = {unwinder, memory};
+    struct unspool_registers all = *registers;
+    struct frame frame = {.all = &all};
+    struct step step = {0};
+    set_frame(unwinder->arch, registers, &frame);
+    enum step_result result = take_step(&code, &frame, &step);
+    if (result == STEP_CALLER && !frame.is_interrupted && !find_module(unwinder, lookup_address(&frame)))
+        result = end_stack(&step, UNSPOOL_END_BAD_RETURN_ADDRESS);
+    *how = step.how;
+    *end = step.end;
+    if (result == STEP_CALLER)
+        *registers = all;
+    return result == STEP_CALLER;
+}
+
+static void walk_sample(const struct unspool_unwinder *unwinder, const uint64_t *sample,
+                        struct unspool_memory *memory, struct unspool_stack *stack) {
+    struct unspool_registers registers;
+    uint32_t arch = unwinder->arch;
+    registers.value[pc_register(arch)] = sample[0];
+    registers.value[sp_register(arch)] = sample[1];
+    registers.value[fp_register(arch)] = sample[2];
+    registers.known = (uint64_t)1 << pc_register(arch) | (uint64_t)1 << sp_register(arch) |
+                      (uint64_t)1 << fp_register(arch);
+    registers.value[UNSPOOL_AARCH64_LR] = sample[3];
+    if (arch == UNSPOOL_AARCH64)
+        registers.known |= (uint64_t)1 << UNSPOOL_AARCH64_LR;
+    registers.pc_is_return_address = 0;
+    unspool_walk(unwinder, &registers, memory, stack);
+}
+
+uint64_t unspool_walk_many(const struct unspool_unwinder *unwinder, struct unspool_batch *batch,
+                           uint64_t first) {
+    struct unspool_memory memory;
+    memory.regions = NULL;
+    memory.region_count = 0;
+    memory.pid = 0;
+    memory.page_size = 0;
+    for (uint64_t i = first; i < batch->count; i++) {
+        const uint64_t *sample = batch->registers + 4 * i;
+        uint64_t start = batch->offsets[i];
+        uint64_t left = batch->capacity - start;
+        struct unspool_stack stack = {
+            .addresses = batch->addresses + start,
+            .how = batch->how + start,
+            .capacity = left < batch->depth_limit ? left : batch->depth_limit,
+        };
+        memory.stack = (struct unspool_region){
+            .address = sample[1],
+            .size = batch->stack_offsets[i + 1] - batch->stack_offsets[i],
+            .bytes = batch->stack_bytes + batch->stack_offsets[i],
+        };
+        walk_sample(unwinder, sample, &memory, &stack);
+        if (stack.end == UNSPOOL_END_DEPTH_LIMIT && stack.capacity < batch->depth_limit)
+            return i; /* the batch's room ended, not the stack */
+        batch->offsets[i + 1] = start + stack.count;
+        batch->ends[i] = (uint8_t)stack.end;
+    }
+    return batch->count;
+}

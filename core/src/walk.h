@@ -1,0 +1,70 @@
+/*
+ * walk.h: one frame and the step to its caller, as walk.c, fallback.c and signal_frame.c share them.
+ *
+ * Everything here is async-signal-safe: no allocation, no lock, no libc call.
+ */
+#ifndef UNSPOOL_WALK_H
+#define UNSPOOL_WALK_H
+
+#include "code.h"
+#include "memory.h"
+#include "unwind_table.h"
+
+struct frame {
+    uint64_t pc, sp, fp, lr;
+    bool fp_is_known;
+    bool lr_is_live;               /* lr holds this frame's return address, or did until it was saved */
+    bool is_interrupted;           /* pc is the next instruction, not a return address */
+    struct unspool_registers *all; /* every register that is known; NULL while nobody needs them */
+};
+
+struct step {
+    uint8_t how; /* enum unspool_how | UNSPOOL_HOW_GUESS */
+    uint8_t end; /* enum unspool_end */
+};
+
+enum step_result {
+    STEP_CALLER,          /* the frame became its caller's, step.how says by what */
+    STEP_END,             /* step.end says why */
+    STEP_NEEDS_REGISTERS, /* only a walk with all registers can go on; the frame is unchanged */
+};
+
+static inline enum step_result end_stack(struct step *step, enum unspool_end end) {
+    step->end = (uint8_t)end;
+    return STEP_END;
+}
+
+/* A lookup address is the pc itself or the last byte of the call before it. */
+static inline uint64_t lookup_address(const struct frame *frame) {
+    return frame->pc - !frame->is_interrupted;
+}
+
+static inline uint64_t strip_pac(const struct unspool_unwinder *unwinder, uint64_t address) {
+    return address & (((uint64_t)1 << unwinder->address_bits) - 1);
+}
+
+/* Where a register's saved value is taken from. */
+struct caller {
+    uint64_t pc, sp, fp;
+    bool fp_is_known;
+};
+
+/* The frame becomes the caller, unless that would be no progress. Registers that a call does not
+ * preserve are forgotten. */
+enum step_result become_caller(struct frame *frame, const struct caller *caller, struct step *step,
+                               enum unspool_how how);
+
+/* signal_frame.c: restores the interrupted frame from what the kernel saved above the handler. */
+enum step_result step_signal_frame(const struct code *code, struct frame *frame, struct step *step);
+
+/* fallback.c: what is tried, in this order, where no file says anything. */
+enum step_result step_without_rule(const struct code *code, const struct unspool_module *module,
+                                   struct frame *frame, struct step *step);
+
+/* root_code.c: true when the frame is the first of its thread, by the file's entry point or the code. */
+bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame);
+
+/* fallback.c: a pc that no module holds: perhaps a jump through a bad pointer. */
+enum step_result step_unmapped(const struct code *code, struct frame *frame, struct step *step);
+
+#endif
