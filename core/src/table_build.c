@@ -243,6 +243,35 @@ static bool keep_program(struct builder *builder, const struct piece *piece,
     return true;
 }
 
+/* The rule's number; out of numbers, that of the EXACT rule, which says everything more slowly. */
+static int32_t rule_number(struct builder *builder, const struct rule *rule) {
+    int32_t number = memoize(&builder->rules, builder->rule_slots, rule, sizeof *rule);
+    if (number >= 0)
+        return number;
+    const uint8_t kept = UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_DEBUG_FRAME;
+    struct rule exact = {.flags = (uint8_t)((rule->flags & kept) | UNSPOOL_ROW_EXACT)};
+    return memoize(&builder->rules, builder->rule_slots, &exact, sizeof exact);
+}
+
+/* The row start .. end. The very first instruction of a program has no caller, though its CFI may not
+ * say so yet: a row of one byte ends the stack there. (No return address is looked up at that byte.) */
+static bool add_rows(struct builder *builder, uint64_t start, uint64_t end, struct rule rule,
+                     bool *needs_program) {
+    uint64_t entry = builder->reader.input->entry_address - builder->reader.input->image_address;
+    int32_t number = rule_number(builder, &rule);
+    if (number < 0 || !add_row(builder, start, (uint16_t)number))
+        return false;
+    const struct rule *added = (const struct rule *)builder->rules.items + number;
+    *needs_program = *needs_program || (added->flags & UNSPOOL_ROW_EXACT);
+    if (entry < start || entry >= end || (rule.flags & UNSPOOL_ROW_NONE) ||
+        !builder->reader.input->entry_address)
+        return true;
+    rule.flags |= UNSPOOL_ROW_END;
+    int32_t first = rule_number(builder, &rule);
+    return first >= 0 && add_row(builder, entry, (uint16_t)first) &&
+           (entry + 1 == end || add_row(builder, entry + 1, (uint16_t)number));
+}
+
 /* Runs one piece's program and adds its rows, and a row that says nothing behind it. */
 static bool add_piece(struct builder *builder, const struct piece *piece) {
     const struct fde *fde = (const struct fde *)builder->fdes.items + piece->fde;
@@ -256,33 +285,25 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
         return add_row(builder, piece->end, RULE_NONE);
     }
     builder->work_left -= work;
-    bool is_exact = false;
+    bool needs_program = false;
     bool ok = true;
     enum cfi_status status = cfi_begin(machine, &program);
+    uint64_t start = piece->start;
     while (ok && status == CFI_ROW && (status = cfi_next_row(machine)) == CFI_ROW) {
-        if (machine->row_start >= piece->end)
-            break;
         builder->last = to_rule(builder, &program);
         /* Only an ordinary rule can be reused for the next row. */
         machine->registers_changed = (builder->last.flags & (UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE)) != 0;
-        if (machine->row_end <= piece->start)
+        if (machine->row_end <= start)
             continue;
-        int32_t number = memoize(&builder->rules, builder->rule_slots, &builder->last, sizeof builder->last);
-        if (number < 0) { /* out of rule numbers: let the exact evaluator say it */
-            struct rule exact = {.flags = program.flags | UNSPOOL_ROW_EXACT};
-            number = memoize(&builder->rules, builder->rule_slots, &exact, sizeof exact);
-            is_exact = true;
-        }
-        is_exact = is_exact || (builder->last.flags & UNSPOOL_ROW_EXACT);
-        uint64_t start = machine->row_start > piece->start ? machine->row_start : piece->start;
-        ok = number >= 0 && add_row(builder, start, (uint16_t)number);
+        uint64_t end = machine->row_end < piece->end ? machine->row_end : piece->end;
+        ok = start >= end || add_rows(builder, start, end, builder->last, &needs_program);
+        start = end;
     }
     if (status == CFI_MALFORMED) {
         add_problem(builder->problems, UNSPOOL_PROBLEM_INSTRUCTION, fde->section, fde->offset);
-        uint64_t start = machine->row_start > piece->start ? machine->row_start : piece->start;
         ok = ok && (start >= piece->end || add_row(builder, start, RULE_NONE));
     }
-    if (ok && is_exact)
+    if (ok && needs_program)
         ok = keep_program(builder, piece, &program);
     return ok && add_row(builder, piece->end, RULE_NONE);
 }
@@ -314,45 +335,6 @@ static bool add_pieces(struct builder *builder) {
     for (size_t i = 0; i < count; i++) {
         if (!add_row(builder, pieces[i].start, RULE_NONE) || !add_piece(builder, &pieces[i]))
             return false;
-    }
-    return true;
-}
-
-/* The very first instruction of a program has no caller, though its CFI may not say so yet: a row of
- * one byte that ends the stack there. (No return address is looked up at that byte.) */
-static bool end_at_entry(struct builder *builder, const struct unspool_compile_input *input) {
-    uint64_t entry = input->entry_address - input->image_address - builder->base;
-    const uint32_t *rows = builder->rows.items;
-    const uint16_t *row_rules = builder->row_rules.items;
-    size_t count = builder->rows.count;
-    size_t row = 0; /* the first row behind the entry point */
-    while (row < count && rows[row] <= entry)
-        row++;
-    if (!input->entry_address || row == 0 || row == count)
-        return true;
-    uint16_t before = row_rules[row - 1];
-    struct rule rule = ((const struct rule *)builder->rules.items)[before];
-    if (rule.flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_END))
-        return true;
-    rule.flags |= UNSPOOL_ROW_END;
-    int32_t number = memoize(&builder->rules, builder->rule_slots, &rule, sizeof rule);
-    if (number < 0)
-        return true; /* out of rule numbers: the file keeps its word */
-    size_t at = rows[row - 1] == entry ? row - 1 : row;
-    bool splits = row == count || rows[row] > entry + 1;
-    size_t added = (at == row) + splits;
-    if (added && (!vector_add(&builder->rows, added, sizeof *rows) ||
-                  !vector_add(&builder->row_rules, added, sizeof *row_rules)))
-        return false;
-    uint32_t *new_rows = builder->rows.items;
-    uint16_t *new_rules = builder->row_rules.items;
-    memmove(new_rows + row + added, new_rows + row, (count - row) * sizeof *rows);
-    memmove(new_rules + row + added, new_rules + row, (count - row) * sizeof *row_rules);
-    new_rows[at] = (uint32_t)entry;
-    new_rules[at] = (uint16_t)number;
-    if (splits) {
-        new_rows[at + 1] = (uint32_t)entry + 1;
-        new_rules[at + 1] = before;
     }
     return true;
 }
