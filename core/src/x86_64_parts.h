@@ -9,8 +9,18 @@
 
 #include "instruction.h"
 
-enum opcode_map { MAP_ONE_BYTE, MAP_0F, MAP_0F38, MAP_0F3A, MAP_EVEX5 = 5, MAP_EVEX6 = 6 };
-enum opcode_encoding { ENCODING_LEGACY, ENCODING_VEX, ENCODING_EVEX };
+enum opcode_map {
+    MAP_ONE_BYTE,
+    MAP_0F,
+    MAP_0F38,
+    MAP_0F3A,
+    MAP_EVEX5 = 5,
+    MAP_EVEX6 = 6,
+    MAP_XOP8 = 8,
+    MAP_XOP9 = 9,
+    MAP_XOP10 = 10
+};
+enum opcode_encoding { ENCODING_LEGACY, ENCODING_VEX, ENCODING_EVEX, ENCODING_XOP };
 
 /* An operand byte: the low three bits tell the immediate, the others are flags. */
 enum operand_bits {
@@ -63,7 +73,7 @@ enum opcode_operands {
 
 enum { NUMBER_RSP = 4, NUMBER_RBP = 5 };
 
-struct parts {
+struct x86_64_parts {
     const uint8_t *bytes;
     size_t size, used;
     bool bad; /* cut off, too long, or not known */
@@ -88,6 +98,6 @@ struct parts {
 uint8_t x86_64_operands(unsigned map, uint8_t opcode, uint8_t pp, enum opcode_encoding encoding);
 
 /* Adds flow and effects. out->target holds the next instruction's address before. */
-void x86_64_effects(struct instruction *out, const struct parts *p);
+void x86_64_effects(struct instruction *out, const struct x86_64_parts *p);
 
 #endif
