@@ -63,10 +63,10 @@ def unwind_info(file: str, address: str | None, as_json: bool) -> None:
 
 def addresses_of(binary: Binary, text: str) -> list[int]:
     """The virtual addresses that ADDRESS means: functions of that name, else a hexadecimal number."""
-    functions = [] if text.startswith("0x") else functions_named(binary, text)
+    functions = [] if text.lower().startswith("0x") else functions_named(binary, text)
     if functions:
         return functions
-    if re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", text):
+    if re.fullmatch(r"(0[xX])?[0-9a-fA-F]{1,16}", text):
         return [int(text, 16)]
     raise click.ClickException(
         f"{binary.path}: no function is called {text}: list them with nm, or give a hexadecimal address"
