@@ -6,6 +6,7 @@ releases the GIL, so all that a call reads or writes belongs to one Walker, whic
 time may use, or never changes.
 """
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -14,7 +15,6 @@ import numpy as np
 from cffi import FFI
 from numpy.typing import NDArray
 
-import unspool
 from unspool.core_interface import ARCHITECTURES, DECLARATIONS, NO_MEMORY, OK, SECTION_KINDS
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[np.uint8]
@@ -26,7 +26,7 @@ ffi.cdef(DECLARATIONS)
 
 def library_path() -> Path:
     """Where libunspool.so is: beside the package's files, or where an editable install put it."""
-    for folder in unspool.__path__:
+    for folder in sys.modules["unspool"].__path__:
         path = Path(folder) / "libunspool.so"
         if path.exists():
             return path
