@@ -20,7 +20,7 @@ BinaryType = Literal["exec", "dyn", "rel", "core"]
 UnwindKind = Literal["eh_frame", "debug_frame"]
 
 DAMAGED = "the file is damaged or cut short; get a fresh copy of it"
-PAGE = 4096
+PAGE_SIZES = (0x1000, 0x4000, 0x10000)  # the kernel's, on x86_64 and aarch64
 
 
 class BinaryError(Exception):
@@ -183,23 +183,20 @@ class Binary(ABC):
 
     def image_base(self, start: int, file_offset: int, end: int) -> int | None:
         """The address of relative address 0, from an executable mapping [start, end) of this file that begins
-        at file_offset; None if no executable segment explains the mapping.
+        at file_offset; None if no executable segment explains the mapping, or two do.
 
         A page of the file may belong to two segments that are loaded at different distances (lld), so only
-        executable segments count, and among them the one whose page-rounded file range fits best.
+        executable segments count: first one whose page-rounded file range is the mapping's, then one that
+        begins on the mapping's first page, then the one with most bytes in the mapping (mprotect splits).
         """
-        best: tuple[tuple[bool, int], int] | None = None
+        fits: dict[int, tuple[bool, bool, int]] = {}
         for segment in self.segments:
-            if not segment.executable:
-                continue
-            low = segment.file_offset // PAGE * PAGE
-            overlap = min(segment.file_offset + segment.file_size, file_offset + end - start) - max(
-                segment.file_offset, file_offset
-            )
-            bias = start - file_offset - (segment.address - segment.file_offset)
-            if overlap <= 0 or low > file_offset or bias % PAGE:
-                continue
-            fit = (low == file_offset, overlap)
-            if best is None or fit > best[0]:
-                best = (fit, bias)
-        return None if best is None else best[1] + self.image_address
+            first, last = segment.file_offset, segment.file_offset + segment.file_size
+            overlap = min(last, file_offset + end - start) - max(first, file_offset)
+            bias = start - file_offset - (segment.address - first)
+            if segment.executable and overlap > 0 and bias % PAGE_SIZES[0] == 0:
+                begins = [page for page in PAGE_SIZES if first // page * page == file_offset]
+                whole = any(-(-last // page) * page == file_offset + end - start for page in begins)
+                fits[bias] = max(fits.get(bias, (False, False, 0)), (whole, bool(begins), overlap))
+        best = [bias for bias, fit in fits.items() if fit == max(fits.values())]
+        return best[0] + self.image_address if len(best) == 1 else None

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from unspool.binaries.binary import PAGE, Binary, Section, Segment, UnwindSection
+from unspool.binaries.binary import PAGE_SIZES, Binary, Section, Segment, UnwindKind, UnwindSection
 from unspool.binaries.byte_source import ByteSource
 from unspool.binaries.elf_dynamic import Dynamic, read_dynamic
 from unspool.binaries.elf_headers import (
@@ -37,6 +37,7 @@ from unspool.binaries.symbol_table import SymbolTable
 
 _MAX_NOTES = 1 << 20  # bytes of notes that are searched for the build id
 _MAX_PATH = 4096
+_MAX_UNWIND_SECTIONS = 16  # each may be as large as the file; one or two are usual
 
 
 class ElfBinary(Binary):
@@ -54,7 +55,9 @@ class ElfBinary(Binary):
         else:
             self.segments = tuple(_segment(header) for header in self._programs(PT_LOAD))
         self._loaded = LoadedBytes(source, self.segments)
-        self.image_address = min((s.address for s in self.segments), default=0) // PAGE * PAGE
+        self.image_address = (
+            min((s.address for s in self.segments), default=0) // PAGE_SIZES[0] * PAGE_SIZES[0]
+        )
 
     def close(self) -> None:
         self._source.close()
@@ -70,7 +73,7 @@ class ElfBinary(Binary):
         for header in self._programs(PT_INTERP)[:1]:
             size = min(int(header["filesz"]), _MAX_PATH)
             raw = bytes(self._source.read(int(header["offset"]), size, "the interpreter's name"))
-            return raw.partition(b"\0")[0].decode("utf-8", "backslashreplace")
+            return raw.partition(b"\0")[0].decode("utf-8", "backslashreplace") or None
         return None
 
     @property
@@ -83,16 +86,19 @@ class ElfBinary(Binary):
 
     def unwind_sections(self) -> list[UnwindSection]:
         sections = self._sections
+        by_name: dict[UnwindKind, list[int]] = {
+            "eh_frame": sections.find_all(".eh_frame"),
+            "debug_frame": sections.find_all(".debug_frame") + sections.find_all(".zdebug_frame"),
+        }
         found: list[UnwindSection] = []
-        for index in self._with_bytes(sections.find_all(".eh_frame")):
-            found.append(
-                UnwindSection("eh_frame", int(sections.addresses[index]), self._bytes_of(index), False)
-            )
-        if not found and self.type != "rel":
+        if not by_name["eh_frame"] and self.type != "rel":
             found.extend(self._eh_frame_by_program_header())
-        for name in (".debug_frame", ".zdebug_frame"):
-            for index in self._with_bytes(sections.find_all(name)):
-                found.append(UnwindSection("debug_frame", 0, self._bytes_of(index), False))
+        for kind, indices in by_name.items():
+            for index in self._with_bytes(indices):
+                if len(found) == _MAX_UNWIND_SECTIONS:
+                    raise self._source.error(f"more than {_MAX_UNWIND_SECTIONS} unwind sections")
+                address = int(sections.addresses[index]) if kind == "eh_frame" else 0
+                found.append(UnwindSection(kind, address, self._bytes_of(index), False))
         return found
 
     @property

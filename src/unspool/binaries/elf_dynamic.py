@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unspool.binaries.elf_image import LoadedBytes
-from unspool.binaries.elf_symbols import MAX_SYMBOLS, SYMBOL, SymbolPart, checked_part
+from unspool.binaries.elf_symbols import MAX_SYMBOLS, SYMBOL, SymbolPart, make_part
 
 DT_PLTGOT, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_GNU_HASH = 3, 4, 5, 6, 10, 0x6FFFFEF5
 MAX_ENTRIES = 1 << 16
@@ -34,9 +34,8 @@ class Dynamic:
             )
         raw = loaded.read(self.values[DT_SYMTAB], count * SYMBOL.itemsize) if count else memoryview(b"")
         rows = np.frombuffer(raw, dtype=SYMBOL)
-        size = self.values[DT_STRSZ]
-        names = bytes(loaded.read(self.values[DT_STRTAB], size)) if size else b""
-        return checked_part(loaded.source, rows, rows["shndx"].astype(np.uint32), names + b"\0", 0)
+        names = loaded.read(self.values[DT_STRTAB], self.values[DT_STRSZ])
+        return make_part(loaded.source, rows, None, names, 0)
 
     def _symbol_count(self, loaded: LoadedBytes) -> int:
         """No tag says how many symbols there are; the hash tables do."""
@@ -54,14 +53,12 @@ class Dynamic:
         if last < first:  # every bucket is empty: undefined symbols only
             return first
         # The last chain goes on to the first entry with its lowest bit set.
-        for number in range(last, last + MAX_SYMBOLS, 1024):
-            raw = loaded.read_some(chain_address + 4 * (number - first), 4096)
+        for size in (1 << 12, 4 * MAX_SYMBOLS):
+            raw = loaded.read_some(chain_address + 4 * (last - first), size)
             entries = np.frombuffer(raw, dtype="<u4", count=len(raw) // 4)
             ends = np.flatnonzero(entries & 1)
             if len(ends):
-                return number + int(ends[0]) + 1
-            if len(entries) < 1024:
-                break
+                return last + int(ends[0]) + 1
         raise loaded.source.error("the GNU hash table has no end")
 
 

@@ -69,19 +69,22 @@ def relocated(source: ByteSource, sections: SectionTable, arch: Arch, index: int
     tables = np.flatnonzero((headers["info"] == index) & np.isin(headers["type"], (SHT_RELA, SHT_REL)))
     if not len(tables):
         return data
+    table = int(tables[0])
+    where = int(headers[table]["offset"])
+    if len(tables) > 1:
+        raise source.error(f"section {index} has {len(tables)} relocation sections", where)
+    if headers[table]["type"] == SHT_REL:
+        raise source.error(f"section {table} has relocations without addends", where)
+    raw = sections.data(table)
+    if len(raw) % RELA.itemsize:
+        raise source.error(f"relocation section {table} is no multiple of {RELA.itemsize} bytes", where)
+    addresses, defined = read_object_symbols(source, sections, int(headers[table]["link"]))
+    rows = np.frombuffer(raw, dtype=RELA)
     out = np.frombuffer(data, dtype=np.uint8).copy()
-    for table in tables:
-        where = int(headers[table]["offset"])
-        if headers[table]["type"] == SHT_REL:
-            raise source.error(f"section {table} has relocations without addends", where)
-        raw = sections.data(int(table))
-        if len(raw) % RELA.itemsize:
-            raise source.error(f"relocation section {table} is no multiple of 24 bytes", where)
-        rows = np.frombuffer(raw, dtype=RELA)
-        try:
-            _apply(source, sections, arch, index, rows, out, int(headers[table]["link"]))
-        except _RelocationError as problem:
-            raise source.error(f"relocation section {table}: {problem}", where) from problem
+    try:
+        _apply(_KINDS[arch], rows, addresses, defined, int(sections.addresses[index]), out)
+    except _RelocationError as problem:
+        raise source.error(f"relocation section {table}: {problem}", where) from problem
     return memoryview(out.tobytes())
 
 
@@ -90,32 +93,29 @@ class _RelocationError(Exception):
 
 
 def _apply(
-    source: ByteSource,
-    sections: SectionTable,
-    arch: Arch,
-    index: int,
+    kinds: dict[int, _Kind],
     relocations: npt.NDArray[np.void],
+    addresses: npt.NDArray[np.uint64],
+    defined: npt.NDArray[np.bool_],
+    section_address: int,
     out: npt.NDArray[np.uint8],
-    symbol_section: int,
 ) -> None:
+    relocations = relocations[relocations["info"] & 0xFFFFFFFF != 0]
     types = relocations["info"] & 0xFFFFFFFF
-    relocations = relocations[types != 0]
-    types = types[types != 0]
-    addresses, defined = read_object_symbols(source, sections, symbol_section)
     symbols = (relocations["info"] >> 32).astype(np.int64)
     if len(symbols) and int(symbols.max()) >= len(addresses):
         raise _RelocationError(f"symbol {int(symbols.max())} of {len(addresses)}")
-    for type_number in np.unique(types):
-        kind = _KINDS[arch].get(int(type_number))
+    for type_number in np.unique(types)[: len(kinds) + 1]:
+        kind = kinds.get(int(type_number))
         if kind is None:
             raise _RelocationError(f"type {type_number} can't occur in an unwind section")
         chosen = (types == type_number) & defined[symbols]
         places = relocations["offset"][chosen]
-        if len(places) and (len(out) < kind.width or int(places.max()) > len(out) - kind.width):
+        if len(places) and int(places.max()) > len(out) - kind.width:
             raise _RelocationError(f"offset {int(places.max()):#x} lies outside of its section")
         value = addresses[symbols[chosen]] + relocations["addend"][chosen].astype(np.uint64)
         if kind.relative:
-            value -= sections.addresses[index] + places
+            value -= np.uint64(section_address) + places
         _check_range(value.view(np.int64), kind)
         for byte in range(kind.width):
             out[places.astype(np.int64) + byte] = (value >> np.uint64(8 * byte)).astype(np.uint8)

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from unspool.binaries.byte_source import ByteSource, MemorySource
 from unspool.binaries.elf_compression import CompressionError, decompress_xz
 from unspool.binaries.elf_headers import (
+    SHN_COMMON,
+    SHN_LORESERVE,
     SHN_XINDEX,
     SHT_DYNSYM,
     SHT_NOBITS,
@@ -22,7 +24,11 @@ from unspool.binaries.elf_headers import (
     read_headers,
 )
 from unspool.binaries.elf_sections import SectionTable
-from unspool.binaries.symbol_table import SymbolTable
+from unspool.binaries.symbol_table import RESERVED, SymbolTable
+
+U32 = npt.NDArray[np.uint32]
+U64 = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
 
 SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("shndx", "<u2"), ("value", "<u8"), ("size", "<u8")]
@@ -33,10 +39,10 @@ _COMPARED_NAME = 1024  # longer names are never taken for doubles
 
 @dataclass(frozen=True, slots=True)
 class SymbolPart:
-    """One symbol section: SYMBOL[n], section indices uint32[n], and its strings."""
+    """One symbol section: SYMBOL[n], section indices as in SymbolTable, and its names, NUL at the end."""
 
     rows: Table
-    section: npt.NDArray[np.uint32]
+    section: U32
     names: bytes
 
 
@@ -57,12 +63,11 @@ def read_symbols(
     return _join(parts, sections, code_ranges, is_object)
 
 
-def read_object_symbols(
-    source: ByteSource, sections: SectionTable, index: int
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+def read_object_symbols(source: ByteSource, sections: SectionTable, index: int) -> tuple[U64, Mask]:
     """For the relocations of an object file: every symbol's address, and whether this file defines it."""
     part = _read_part(source, sections, index)
-    return _addresses(part, sections, True), part.section != 0
+    defined = (part.section != 0) & (part.section != RESERVED | SHN_COMMON)
+    return _addresses(part, sections, True), defined
 
 
 def _symbol_sections(source: ByteSource, sections: SectionTable) -> list[SymbolPart]:
@@ -79,32 +84,36 @@ def _read_part(source: ByteSource, sections: SectionTable, index: int) -> Symbol
     if not 0 < index < len(headers) or headers[index]["type"] not in (SHT_SYMTAB, SHT_DYNSYM):
         raise source.error(f"section {index} is expected to hold symbols but does not")
     where, link = int(headers[index]["offset"]), int(headers[index]["link"])
-    if headers[index]["size"] > MAX_SYMBOLS * SYMBOL.itemsize:
+    size = int(headers[index]["size"])
+    raw = sections.data(index) if size <= MAX_SYMBOLS * SYMBOL.itemsize else memoryview(b"")
+    if max(size, len(raw)) > MAX_SYMBOLS * SYMBOL.itemsize:
         raise source.error(f"symbol section {index} has more than {MAX_SYMBOLS} symbols", where)
-    raw = sections.data(index)
     if len(raw) % SYMBOL.itemsize:
         raise source.error(f"symbol section {index} is no multiple of {SYMBOL.itemsize} bytes", where)
     if link >= len(headers) or headers[link]["type"] == SHT_NOBITS:
         raise source.error(f"the names of symbol section {index} are in section {link}", where)
     rows = np.frombuffer(raw, dtype=SYMBOL)
-    section = rows["shndx"].astype(np.uint32)
+    wide: U32 | None = None
     extended = np.flatnonzero((headers["type"] == SHT_SYMTAB_SHNDX) & (headers["link"] == index))
     if len(extended):
         wide_raw = sections.data(int(extended[0]))
         wide = np.frombuffer(wide_raw, dtype="<u4", count=len(wide_raw) // 4)
         if len(wide) < len(rows):
             raise source.error(f"section {extended[0]} has fewer entries than there are symbols", where)
-        section = np.where(section == SHN_XINDEX, wide[: len(rows)], section)
-    return checked_part(source, rows, section, bytes(sections.data(link)) + b"\0", where)
+    return make_part(source, rows, wide, sections.data(link), where)
 
 
-def checked_part(
-    source: ByteSource, rows: Table, section: npt.NDArray[np.uint32], names: bytes, where: int
-) -> SymbolPart:
-    outside = np.flatnonzero(rows["name"] >= len(names))
+def make_part(source: ByteSource, rows: Table, wide: U32 | None, names: memoryview, where: int) -> SymbolPart:
+    """Checks the names; `wide`: the section indices of symbols whose own is SHN_XINDEX."""
+    outside = np.flatnonzero(rows["name"] > len(names))
     if len(outside):
         raise source.error(f"the name of symbol {outside[0]} lies outside of the names", where)
-    return SymbolPart(rows, section, names)
+    section = rows["shndx"].astype(np.uint32)
+    if wide is not None:
+        section = np.where(section == SHN_XINDEX, wide[: len(rows)], section)
+    reserved = (rows["shndx"] >= SHN_LORESERVE) & (rows["shndx"] != SHN_XINDEX)
+    section = np.where(reserved, rows["shndx"] | np.uint32(RESERVED), section)
+    return SymbolPart(rows, section, b"".join((names, b"\0")))
 
 
 def _mini_debug_information(source: ByteSource, sections: SectionTable, index: int) -> SymbolPart:
@@ -121,7 +130,7 @@ def _mini_debug_information(source: ByteSource, sections: SectionTable, index: i
     return _read_part(inner, inner_sections, int(tables[0]))
 
 
-def _addresses(part: SymbolPart, sections: SectionTable, is_object: bool) -> npt.NDArray[np.uint64]:
+def _addresses(part: SymbolPart, sections: SectionTable, is_object: bool) -> U64:
     address = part.rows["value"].astype(np.uint64)
     if is_object:  # values are offsets in sections
         inside = part.section < len(sections)
@@ -144,7 +153,7 @@ def _join(
     )
     kept = section != 0
     if len(parts) > 1:
-        kept &= ~_doubles(np.stack((address, size, info.astype(np.uint64))), offset, names)
+        kept &= ~_doubles([address, size, info.astype(np.uint64)], offset, names)
     return SymbolTable(
         address[kept],
         size[kept],
@@ -157,52 +166,50 @@ def _join(
     )
 
 
-def _doubles(
-    keys: npt.NDArray[np.uint64], offset: npt.NDArray[np.uint64], names: bytes
-) -> npt.NDArray[np.bool_]:
+def _doubles(keys: list[U64], offset: U64, names: bytes) -> Mask:
     """Marks symbols that an earlier one equals in all keys and in its name up to the version."""
-    digest, is_long = _name_digests(offset, names)
+    doubles = np.zeros(len(offset), dtype=bool)
+    digest = np.zeros(len(offset), dtype=np.uint64)
     for key in keys:
-        digest = (digest ^ key) * np.uint64(0xBF58476D1CE4E5B9)
-        digest ^= digest >> np.uint64(29)
+        digest = _mix(digest, key)
+    # Most symbols are told apart without a look at their names.
+    ordered = np.sort(digest)
+    candidates = np.flatnonzero(np.isin(digest, ordered[1:][ordered[1:] == ordered[:-1]]))
+    name_digest, compared = _name_digests(offset[candidates], names)
+    digest = _mix(digest[candidates], name_digest)
     order = np.argsort(digest, kind="stable")  # of equals the first one stays first
-    fields = np.stack((digest, *keys))[:, order]
-    equals_last = (fields[:, 1:] == fields[:, :-1]).all(axis=0) & ~is_long[order[1:]]
-    doubles = np.zeros(len(digest), dtype=bool)
-    doubles[order[1:]] = equals_last
+    fields = np.stack([digest, name_digest, *(key[candidates] for key in keys)])[:, order]
+    equals_last = (fields[:, 1:] == fields[:, :-1]).all(axis=0) & compared[order[1:]]
+    doubles[candidates[order[1:][equals_last]]] = True
     return doubles
 
 
-def _name_digests(
-    offset: npt.NDArray[np.uint64], names: bytes
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+def _name_digests(offset: U64, names: bytes) -> tuple[U64, Mask]:
     """A 64-bit digest of each name up to NUL or '@', eight bytes a step for all names at once; and which
-    names are longer than what was compared."""
-    step = 8
-    blob = np.frombuffer(names + bytes(step), dtype=np.uint8)
-    windows = np.ndarray((len(blob) - step + 1,), dtype="<u8", buffer=blob, strides=(1,))
-    digest = np.full(len(offset), 0x9E3779B97F4A7C15, dtype=np.uint64)
+    names were compared to their end. `names` ends with NUL."""
+    blob = np.frombuffer(names + bytes(8), dtype=np.uint8)
+    windows = np.ndarray((len(blob) - 7,), dtype="<u8", buffer=blob, strides=(1,))
+    digest = np.zeros(len(offset), dtype=np.uint64)
     active = np.arange(len(offset))
     position = offset.astype(np.int64)
-    for _ in range(_COMPARED_NAME // step):
+    for step in range(_COMPARED_NAME // 8):
         if not len(active):
             break
         word = windows[position]
-        end = _first_end(word)
-        valid_bits = (8 * end).astype(np.uint64)
-        word &= np.where(end < step, (np.uint64(1) << valid_bits) - np.uint64(1), ~np.uint64(0))
-        mixed = (digest[active] ^ word) * np.uint64(0xBF58476D1CE4E5B9)
-        digest[active] = (mixed ^ (mixed >> np.uint64(29))) + end.astype(np.uint64)
-        going_on = end == step
-        active, position = active[going_on], position[going_on] + step
-        position = np.minimum(position, len(windows) - 1)
-    is_long = np.zeros(len(offset), dtype=bool)
-    is_long[active] = True
-    return digest, is_long
+        octets = word.view(np.uint8).reshape(-1, 8)
+        ends = octets == 0
+        ends[:, 1 if step == 0 else 0 :] |= octets[:, 1 if step == 0 else 0 :] == ord("@")
+        going_on = ~ends.any(axis=1)
+        end = ends.argmax(axis=1).astype(np.uint64)
+        # Bytes from the end on don't count.
+        word = np.where(going_on, word, word & ((np.uint64(1) << (np.uint64(8) * end)) - np.uint64(1)))
+        digest[active] = _mix(digest[active], word)
+        active, position = active[going_on], position[going_on] + 8
+    compared = np.ones(len(offset), dtype=bool)
+    compared[active] = False
+    return digest, compared
 
 
-def _first_end(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """The first of each word's eight bytes, from the least significant, that is NUL or '@'; else 8."""
-    octets = word.astype("<u8").view(np.uint8).reshape(-1, 8)
-    ends = (octets == 0) | (octets == ord("@"))
-    return np.where(ends.any(axis=1), ends.argmax(axis=1), 8)
+def _mix(digest: U64, word: U64) -> U64:
+    mixed = ((digest ^ word) + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+    return mixed ^ (mixed >> np.uint64(29))

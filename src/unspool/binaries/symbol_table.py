@@ -19,15 +19,16 @@ Mask = npt.NDArray[np.bool_]
 NOTYPE, OBJECT, FUNCTION, SECTION, FILE, COMMON, TLS, INDIRECT_FUNCTION = 0, 1, 2, 3, 4, 5, 6, 10
 LOCAL, GLOBAL, WEAK, UNIQUE = 0, 1, 2, 10
 
+RESERVED = 0xFFFF0000  # set in `section` for symbols that are in none: absolute, common, …
 MAX_NAME = 1 << 16  # bytes of a name that are shown; longer ones are cut
 
 
 class SymbolTable:
     """n symbols, as the file lists them.
 
-    address, size: uint64[n]; type, binding: uint8[n]; section: uint32[n] (section header index, 0 =
-    undefined); name_offset: uint64[n], into `names`. For symbols of type TLS the address is an offset in
-    the thread's block; for absolute symbols (section 0xfff1) it is a plain number.
+    address, size: uint64[n]; type, binding: uint8[n]; section: uint32[n] (section header index; from
+    RESERVED on: in no section); name_offset: uint64[n], into `names`. Undefined symbols are left out. For
+    symbols of type TLS the address is an offset in the thread's block, for absolute ones a plain number.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class SymbolTable:
         """In the order of the search: functions, labels, data."""
         first_byte, second_byte = self._byte_of_name(0), self._byte_of_name(1)
         # Mapping symbols of aarch64 ($x, $d) mark code and data, and .L symbols are the compiler's own.
-        placed = (self.section != 0) & (self.section != 0xFFF1) & (first_byte != ord("$")) & (first_byte != 0)
+        placed = (self.section < RESERVED) & (first_byte != ord("$")) & (first_byte != 0)
         placed &= ~((first_byte == ord(".")) & (second_byte == ord("L")))
         in_code, code_end = self._code_range_of()
         is_function = (self.type == FUNCTION) | (self.type == INDIRECT_FUNCTION)
