@@ -77,7 +77,11 @@ def _sized(decode: Callable[[memoryview, int], bytes], data: memoryview, size: i
 
 
 def _zlib(data: memoryview, limit: int) -> bytes:
-    return zlib.decompressobj().decompress(data, limit)
+    decoder = zlib.decompressobj()
+    out = decoder.decompress(data, limit)
+    if len(out) == limit - 1 and not decoder.eof:  # all bytes are there, their checksum is not
+        raise CompressionError("zlib data ends early")
+    return out
 
 
 def _zstd(data: memoryview, limit: int) -> bytes:
