@@ -32,10 +32,12 @@ struct frame_recipe {
 };
 
 /* Follows the code from pc to the function's returns. True when at least one return was reached and
- * every path that was followed agrees. lr_is_live: lr at pc is the interrupted function's own. */
-bool analyse_code(const struct code *code, uint64_t pc, bool lr_is_live, struct frame_recipe *recipe);
+ * every path agrees; analysis.c says what counts. is_interrupted: pc is no return address.
+ * lr_is_live (aarch64): lr holds pc's return address, as at a function's entry. */
+bool analyse_code(const struct code *code, uint64_t pc, bool is_interrupted, bool lr_is_live,
+                  struct frame_recipe *recipe);
 
-/* True when pc is an instruction of the function that starts at entry: reachable from it by
+/* True when pc lies in an instruction of the function that starts at entry: reachable from it by
  * instructions that fall through, jump or branch directly, calls stepped over. */
 bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc);
 

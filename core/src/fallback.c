@@ -149,7 +149,7 @@ enum step_result step_without_rule(const struct code *code, const struct unspool
         return result;
     if (is_root_code(code, module, frame))
         return end_stack(step, UNSPOOL_END_ROOT);
-    if (analyse_code(code, frame->pc, frame->lr_is_live, &recipe) &&
+    if (analyse_code(code, frame->pc, frame->is_interrupted, frame->lr_is_live, &recipe) &&
         follow_recipe(code, &recipe, UNSPOOL_HOW_CODE_ANALYSIS, frame, step, &result))
         return result;
     return step_by_frames(code, frame, step);

@@ -1,0 +1,392 @@
+/*
+ * analysis.c: follows code from a pc to the function's returns, keeping track of the stack.
+ *
+ * What counts as proof. Every path that can be followed from pc must end in a return, or in a place
+ * where the unwind table says what holds, and all of these must name the same caller. A path that
+ * ends in a trap (ud2, brk, ...) or goes round for ever never comes to a caller, so it says nothing
+ * for or against. Whatever can't be followed (an indirect jump, bytes that are no instruction,
+ * unreadable code, the end of a stack by the table, more code than the limits allow) leaves a path
+ * open: no proof.
+ *
+ * Calls are taken to return. One that doesn't makes the path run on into code that it never reaches.
+ * When that is the next function, the path ends in that function's return, which takes the stack to
+ * be just as the call left it: the caller would be at sp + 8 of the call (aarch64: at sp). But a
+ * function that calls another has pushed something by then: on x86_64 to align the stack to 16 bytes,
+ * on aarch64 to save lr. So a caller at less than sp + 16 of any call on the way proves nothing. The
+ * same holds for a pc that is itself a return address.
+ *
+ * Memory: about 5 KB of the stack, no recursion, nothing else; async-signal-safe. Time: at most
+ * INSTRUCTION_LIMIT instructions are decoded.
+ */
+#include "analysis.h"
+#include "instruction.h"
+#include "machine_code.h"
+#include "stack_state.h"
+
+#include <string.h>
+
+enum { INSTRUCTION_LIMIT = 1024, PLACES = 160, STATES = 24, WINDOW_SIZE = 64, LONGEST_INSTRUCTION = 15 };
+
+/* A target of a jump or branch: where paths begin and join. */
+struct place {
+    int32_t offset; /* of its address, from the start of the analysis */
+    uint8_t state;  /* index into states */
+    bool is_queued;
+};
+
+struct analysis {
+    const struct code *code;
+    uint64_t start;
+    bool is_search; /* for goal: states and tables don't matter then */
+    uint64_t goal;
+
+    uint32_t instructions_left;
+    uint32_t place_count, state_count;
+    uint64_t filter[16]; /* which places may exist, by a hash of their address */
+    struct place places[PLACES];
+    struct stack_state states[STATES];
+    struct written_memory written;
+    int32_t least_sp[2]; /* of the caller, from sp and from fp at start */
+
+    bool has_caller;
+    struct state_value return_address, sp, fp; /* the caller's */
+
+    uint64_t window_address;
+    size_t window_size;
+    uint8_t window[WINDOW_SIZE];
+};
+
+enum path_result {
+    PATH_DONE, /* the path has been dealt with */
+    PATH_OPEN, /* can't be followed: no proof */
+    PATH_GOAL, /* the goal was reached */
+};
+
+static const uint8_t *code_at(struct analysis *a, uint64_t address, size_t *size) {
+    uint64_t offset = address - a->window_address;
+    if (offset >= a->window_size || a->window_size - offset < LONGEST_INSTRUCTION) {
+        a->window_address = address;
+        a->window_size = code_read(a->code, address, a->window, WINDOW_SIZE);
+        offset = 0;
+    }
+    *size = a->window_size - (size_t)offset;
+    return a->window + offset;
+}
+
+static void decode(struct analysis *a, uint64_t address, struct instruction *instruction) {
+    size_t size;
+    const uint8_t *bytes = code_at(a, address, &size);
+    if (a->code->unwinder->arch == UNSPOOL_AARCH64)
+        aarch64_decode(bytes, size, address, instruction);
+    else
+        x86_64_decode(bytes, size, address, instruction);
+}
+
+/* ------------------------------------------------------------------ places */
+
+static uint64_t *filter_word(struct analysis *a, int32_t offset, uint64_t *bit) {
+    uint32_t hash = (uint32_t)offset * 2654435761u >> 22;
+    *bit = (uint64_t)1 << (hash & 63);
+    return &a->filter[hash >> 6];
+}
+
+static struct place *find_place(struct analysis *a, uint64_t address) {
+    uint64_t bit;
+    int32_t offset = (int32_t)(address - a->start);
+    if ((*filter_word(a, offset, &bit) & bit) == 0)
+        return NULL;
+    for (uint32_t i = 0; i < a->place_count; i++)
+        if (a->places[i].offset == offset)
+            return &a->places[i];
+    return NULL;
+}
+
+static bool state_is_used(const struct analysis *a, uint32_t index) {
+    for (uint32_t i = 0; i < a->place_count; i++)
+        if (a->places[i].state == index)
+            return true;
+    return false;
+}
+
+/* Finds or keeps a state; false when there are too many. */
+static bool keep_state(struct analysis *a, const struct stack_state *state, uint8_t *index) {
+    uint32_t i = 0;
+    while (i < a->state_count && !state_equal(&a->states[i], state))
+        i++;
+    if (i == STATES)
+        for (i = 0; i < STATES && state_is_used(a, i); i++)
+            ;
+    if (i == STATES)
+        return false;
+    if (i == a->state_count)
+        a->state_count++;
+    a->states[i] = *state;
+    *index = (uint8_t)i;
+    return true;
+}
+
+/* A path comes to a place that is known: what holds on every path to it is kept. */
+static enum path_result join_place(struct analysis *a, struct place *place, const struct stack_state *state) {
+    if (a->is_search)
+        return PATH_DONE;
+    struct stack_state joined = a->states[place->state];
+    if (!state_join(&joined, state))
+        return PATH_DONE;
+    place->is_queued = true;
+    return keep_state(a, &joined, &place->state) ? PATH_DONE : PATH_OPEN;
+}
+
+/* Has a path go on at address some time. */
+static enum path_result branch_to(struct analysis *a, uint64_t address, const struct stack_state *state) {
+    int64_t distance = (int64_t)(address - a->start);
+    if (distance > INT32_MAX || distance < INT32_MIN)
+        return PATH_OPEN;
+    struct place *place = find_place(a, address);
+    if (place)
+        return join_place(a, place, state);
+    if (a->place_count == PLACES)
+        return PATH_OPEN;
+    place = &a->places[a->place_count];
+    *place = (struct place){.offset = (int32_t)distance, .is_queued = true};
+    if (!keep_state(a, state, &place->state))
+        return PATH_OPEN;
+    a->place_count++;
+    uint64_t bit;
+    *filter_word(a, place->offset, &bit) |= bit;
+    return PATH_DONE;
+}
+
+/* ------------------------------------------------------------------ ends of paths */
+
+static bool is_readable_address(struct state_value value) {
+    return value.kind == VALUE_AT_SP || value.kind == VALUE_AT_FP || value.kind == VALUE_LR;
+}
+
+/* A path has come to its caller: the first one is kept, all others must agree. A fp that one path
+ * loses is lost. */
+static enum path_result end_path(struct analysis *a, const struct stack_state *state,
+                                 const struct frame_recipe *recipe) {
+    struct state_value return_address = state_resolve(state, &recipe->return_address);
+    struct state_value sp = state_resolve(state, &recipe->sp);
+    struct state_value fp = state_resolve(state, &recipe->fp);
+    if (!is_readable_address(return_address) || (sp.kind != VALUE_SP && sp.kind != VALUE_FP))
+        return PATH_OPEN;
+    if (!a->has_caller) {
+        a->has_caller = true;
+        a->return_address = return_address;
+        a->sp = sp;
+        a->fp = fp;
+        return PATH_DONE;
+    }
+    if (!state_value_equal(a->return_address, return_address) || !state_value_equal(a->sp, sp))
+        return PATH_OPEN;
+    if (!state_value_equal(a->fp, fp)) {
+        if (a->fp.kind != VALUE_UNKNOWN && fp.kind != VALUE_UNKNOWN)
+            return PATH_OPEN;
+        a->fp = (struct state_value){VALUE_UNKNOWN, 0};
+    }
+    return PATH_DONE;
+}
+
+static enum path_result end_at_return(struct analysis *a, const struct stack_state *state, uint32_t popped) {
+    bool is_aarch64 = a->code->unwinder->arch == UNSPOOL_AARCH64;
+    struct frame_recipe recipe = {
+        .return_address = {is_aarch64 ? VALUE_LR : VALUE_AT_SP, 0},
+        .sp = {VALUE_SP, popped},
+        .fp = {VALUE_FP, 0},
+    };
+    return end_path(a, state, &recipe);
+}
+
+/* What a row of the unwind table says, as a recipe; false when it can't be said so. */
+static bool row_recipe(const struct unspool_row *row, bool is_aarch64, struct frame_recipe *recipe) {
+    bool by_sp = row->cfa_base == UNSPOOL_CFA_SP;
+    uint8_t address = by_sp ? VALUE_SP : VALUE_FP, memory = by_sp ? VALUE_AT_SP : VALUE_AT_FP;
+    if (row->flags & (UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_SIGNAL))
+        return false;
+    *recipe = (struct frame_recipe){.sp = {address, row->cfa_offset}};
+    if (row->ra == UNSPOOL_SAVED_AT_CFA)
+        recipe->return_address = (struct frame_value){memory, (int64_t)row->cfa_offset + row->ra_offset};
+    else if (row->ra == UNSPOOL_SAVED_SAME && is_aarch64)
+        recipe->return_address.kind = VALUE_LR;
+    else
+        return false;
+    if (row->fp == UNSPOOL_SAVED_AT_CFA)
+        recipe->fp = (struct frame_value){memory, (int64_t)row->cfa_offset + row->fp_offset};
+    else if (row->fp == UNSPOOL_SAVED_SAME)
+        recipe->fp.kind = VALUE_FP;
+    return true;
+}
+
+/* The row of the unwind table that covers address, if any does. */
+static bool find_row(const struct analysis *a, uint64_t address, struct unspool_row *row) {
+    const struct unspool_module *module = find_module(a->code->unwinder, address);
+    return module && module->table &&
+           unspool_table_lookup(module->table, address - module->image_base, row) == UNSPOOL_OK &&
+           (row->flags & UNSPOOL_ROW_NONE) == 0;
+}
+
+/* True when the path need not be followed beyond address: *result says how it ended. PLT stubs are
+ * looked for only where a jump led to. */
+static bool ends_at(struct analysis *a, uint64_t address, bool is_jump_target,
+                    const struct stack_state *state, enum path_result *result) {
+    struct frame_recipe recipe;
+    struct unspool_row row;
+    bool is_covered = find_row(a, address, &row);
+    if (is_covered && row_recipe(&row, a->code->unwinder->arch == UNSPOOL_AARCH64, &recipe))
+        *result = end_path(a, state, &recipe);
+    else if (is_jump_target && plt_recipe(a->code, address, &recipe))
+        *result = end_path(a, state, &recipe);
+    else
+        *result = PATH_OPEN;
+    return is_covered || *result == PATH_DONE;
+}
+
+/* ------------------------------------------------------------------ paths */
+
+static void note_call(struct analysis *a, const struct stack_state *state) {
+    struct state_value sp = state->registers[REGISTER_SP];
+    if (sp.kind != VALUE_SP && sp.kind != VALUE_FP)
+        return;
+    int32_t *least = &a->least_sp[sp.kind == VALUE_SP ? 0 : 1];
+    if (*least < sp.offset + 16)
+        *least = sp.offset + 16;
+}
+
+/* One instruction. True when the path goes on at *address; else *result says how it ended. */
+static bool step(struct analysis *a, uint64_t *address, struct stack_state *state, bool *is_jump_target,
+                 enum path_result *result) {
+    struct instruction instruction;
+    decode(a, *address, &instruction);
+    if (a->is_search && instruction.length > a->goal - *address) {
+        *result = PATH_GOAL;
+        return false;
+    }
+    *is_jump_target = false;
+    if (instruction.flow == FLOW_CALL)
+        note_call(a, state);
+    state_apply(state, &a->written, &instruction);
+    switch (instruction.flow) {
+    case FLOW_NEXT:
+    case FLOW_CALL:
+        *address += instruction.length;
+        return true;
+    case FLOW_BRANCH:
+        *result = branch_to(a, instruction.target, state);
+        *address += instruction.length;
+        return *result == PATH_DONE;
+    case FLOW_JUMP:
+        if (instruction.target <= *address) { /* perhaps a loop without end */
+            *result = branch_to(a, instruction.target, state);
+            return false;
+        }
+        *address = instruction.target;
+        *is_jump_target = true;
+        return true;
+    case FLOW_RETURN:
+        *result = end_at_return(a, state, instruction.popped);
+        return false;
+    case FLOW_STOP:
+        *result = PATH_DONE;
+        return false;
+    default:
+        *result = PATH_OPEN;
+        return false;
+    }
+}
+
+/* Follows one path from a place until it ends or joins another. */
+static enum path_result follow(struct analysis *a, struct place *place) {
+    struct stack_state state = a->states[place->state];
+    uint64_t address = a->start + (uint64_t)(int64_t)place->offset;
+    bool is_jump_target = place->offset != 0;
+    enum path_result result = PATH_OPEN;
+    for (bool is_first = true;; is_first = false) {
+        struct place *other = is_first ? NULL : find_place(a, address);
+        if (other)
+            return join_place(a, other, &state);
+        if (a->instructions_left == 0)
+            return PATH_OPEN;
+        a->instructions_left--;
+        if (!a->is_search && ends_at(a, address, is_jump_target, &state, &result))
+            return result;
+        if (!step(a, &address, &state, &is_jump_target, &result))
+            return result;
+    }
+}
+
+static void begin(struct analysis *a, const struct code *code, uint64_t start, bool lr_is_live) {
+    memset(a, 0, offsetof(struct analysis, window));
+    a->code = code;
+    a->start = start;
+    a->instructions_left = INSTRUCTION_LIMIT;
+    a->least_sp[0] = a->least_sp[1] = INT32_MIN;
+    struct stack_state state;
+    state_begin(&state, lr_is_live);
+    branch_to(a, start, &state);
+}
+
+static struct place *next_place(struct analysis *a) {
+    for (uint32_t i = 0; i < a->place_count; i++)
+        if (a->places[i].is_queued)
+            return &a->places[i];
+    return NULL;
+}
+
+static struct frame_value frame_value(struct state_value value) {
+    return (struct frame_value){(uint8_t)value.kind, value.offset};
+}
+
+bool analyse_code(const struct code *code, uint64_t pc, bool is_interrupted, bool lr_is_live,
+                  struct frame_recipe *recipe) {
+    struct analysis a;
+    struct place *place;
+    begin(&a, code, pc, lr_is_live);
+    if (!is_interrupted)
+        note_call(&a, &a.states[0]);
+    while ((place = next_place(&a)) != NULL) {
+        place->is_queued = false;
+        if (follow(&a, place) != PATH_DONE)
+            return false;
+    }
+    if (!a.has_caller || state_value_is_overwritten(&a.written, a.return_address) ||
+        a.sp.offset < a.least_sp[a.sp.kind == VALUE_SP ? 0 : 1])
+        return false;
+    if (state_value_is_overwritten(&a.written, a.fp))
+        a.fp.kind = VALUE_UNKNOWN;
+    recipe->return_address = frame_value(a.return_address);
+    recipe->sp = frame_value(a.sp);
+    recipe->fp = frame_value(a.fp);
+    return true;
+}
+
+bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc) {
+    struct analysis a;
+    struct place *place;
+    begin(&a, code, entry, true);
+    a.is_search = true;
+    a.goal = pc;
+    while ((place = next_place(&a)) != NULL) {
+        place->is_queued = false;
+        if (follow(&a, place) == PATH_GOAL)
+            return true;
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------ by architecture */
+
+bool plt_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe) {
+    return code->unwinder->arch == UNSPOOL_AARCH64 ? aarch64_plt_recipe(code, pc, recipe)
+                                                   : x86_64_plt_recipe(code, pc, recipe);
+}
+
+uint64_t called_function(const struct code *code, uint64_t return_address) {
+    return code->unwinder->arch == UNSPOOL_AARCH64 ? aarch64_called_function(code, return_address)
+                                                   : x86_64_called_function(code, return_address);
+}
+
+bool is_signal_return(const struct code *code, uint64_t pc, bool interrupted) {
+    return code->unwinder->arch == UNSPOOL_AARCH64 ? aarch64_is_signal_return(code, pc, interrupted)
+                                                   : x86_64_is_signal_return(code, pc, interrupted);
+}
