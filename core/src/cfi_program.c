@@ -74,6 +74,7 @@ static void set_rule(struct cfi_machine *machine, uint64_t number, enum unspool_
     if (number >= tracked_registers(machine->program->arch))
         return;
     machine->rules.kind[number] = (uint8_t)kind;
+    machine->rules.specified |= (uint64_t)1 << number;
     machine->rules.value[number].number = value;
     machine->registers_changed = true;
 }
@@ -83,6 +84,7 @@ static void set_expression(struct cfi_machine *machine, uint64_t number, enum un
     if (number >= tracked_registers(machine->program->arch))
         return;
     machine->rules.kind[number] = (uint8_t)kind;
+    machine->rules.specified |= (uint64_t)1 << number;
     machine->rules.value[number].expression = block;
     machine->registers_changed = true;
 }
@@ -90,6 +92,8 @@ static void set_expression(struct cfi_machine *machine, uint64_t number, enum un
 static void restore_rule(struct cfi_machine *machine, uint64_t number) {
     if (number >= tracked_registers(machine->program->arch))
         return;
+    uint64_t bit = (uint64_t)1 << number;
+    machine->rules.specified = (machine->rules.specified & ~bit) | (machine->initial.specified & bit);
     machine->rules.kind[number] = machine->initial.kind[number];
     machine->rules.value[number] = machine->initial.value[number];
     machine->registers_changed = true;
@@ -272,6 +276,7 @@ enum cfi_status cfi_begin(struct cfi_machine *machine, const struct cfi_program 
     machine->program = program;
     machine->cursor = cursor_over(program->initial, program->initial_size);
     memset(machine->rules.kind, UNSPOOL_EXACT_UNSPECIFIED, sizeof machine->rules.kind);
+    machine->rules.specified = 0;
     machine->rules.cfa_is_expression = false;
     machine->rules.cfa_defined = false;
     machine->rules.ra_signed = false;

@@ -46,6 +46,7 @@ static inline uint32_t pc_register(uint32_t arch) {
 /* value is an offset, a register number, or the address of an expression block (ULEB128 size, then
  * the operations), as kind says. */
 struct cfi_rules {
+    uint64_t specified;              /* bit n: kind[n] is not UNSPECIFIED */
     uint8_t kind[UNSPOOL_REGISTERS]; /* enum unspool_exact_kind */
     bool cfa_is_expression;
     bool cfa_defined;

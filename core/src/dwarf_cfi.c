@@ -200,9 +200,10 @@ static bool parse_fde(struct cfi_reader *reader, uint32_t section_index, struct 
         .start = start,
         .end = start + size,
         .offset = entry->offset,
-        .section = section_index,
-        .size_to_end = (uint32_t)cursor_left(body),
+        .instructions = (uint64_t)(body->at - reader->input->sections[section_index].bytes),
         .cie_offset = entry->cie_offset,
+        .instructions_size = (uint32_t)cursor_left(body),
+        .section = section_index,
     };
     return size != 0; /* zero-length entries shadow real ones in an index, and say nothing */
 }
@@ -241,22 +242,19 @@ bool fde_program(struct cfi_reader *reader, const struct fde *fde, struct cfi_pr
     const struct unspool_compile_input *input = reader->input;
     const struct unspool_section *section = &input->sections[fde->section];
     const struct cie *cie = find_cie(reader, fde->section, fde->cie_offset);
-    struct entry entry;
-    uint64_t next;
-    if (!cie || !cie->usable || !read_entry(section, fde->offset, &entry, &next))
+    if (!cie || !cie->usable)
         return false;
-    uint64_t instructions = next - fde->size_to_end;
     *program = (struct cfi_program){
         .initial = cie->instructions,
         .initial_size = cie->instructions_size,
-        .instructions = section->bytes + instructions,
-        .instructions_size = fde->size_to_end,
+        .instructions = section->bytes + fde->instructions,
+        .instructions_size = fde->instructions_size,
         .start = fde->start,
         .end = fde->end,
         .code_alignment = cie->code_alignment,
         .data_alignment = cie->data_alignment,
         .image_address = input->image_address,
-        .instructions_address = section->address + instructions - input->image_address,
+        .instructions_address = section->address + fde->instructions - input->image_address,
         .arch = (uint8_t)input->arch,
         .return_address_register = cie->return_address_register,
         .pointer_encoding = cie->pointer_encoding,

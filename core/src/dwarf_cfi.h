@@ -12,11 +12,12 @@
 
 /* One FDE: a function's address range and where its entry is. */
 struct fde {
-    uint64_t start, end;  /* relative addresses */
-    uint64_t offset;      /* of the entry in its section */
-    uint32_t section;     /* index into the input's sections */
-    uint32_t size_to_end; /* bytes of the entry's instructions: they stand at its end */
-    uint64_t cie_offset;
+    uint64_t start, end;   /* relative addresses */
+    uint64_t offset;       /* of the entry in its section */
+    uint64_t instructions; /* offset in the section */
+    uint64_t cie_offset;   /* offset in the section */
+    uint32_t instructions_size;
+    uint32_t section; /* index into the input's sections */
 };
 
 struct cie {

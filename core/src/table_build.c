@@ -50,19 +50,20 @@ static bool add_fde(void *context, const struct fde *fde) {
     return added != NULL;
 }
 
-static uint32_t hash_bytes(const void *bytes, size_t size) {
-    uint64_t hash = 0x9e3779b97f4a7c15u;
-    for (size_t i = 0; i + 4 <= size; i += 4) {
-        uint32_t word;
-        memcpy(&word, (const uint8_t *)bytes + i, 4);
-        hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+static inline uint32_t hash_bytes(const void *bytes, size_t size) {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < size; i += 8) { /* sizes are multiples of 4 */
+        uint64_t word = 0;
+        memcpy(&word, (const uint8_t *)bytes + i, size - i < 8 ? 4 : 8);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 32;
     }
     return (uint32_t)hash & (HASH_SLOTS - 1);
 }
 
-/* The number of an item equal to *item, added if it is new; -1 when there is no room. */
-static int32_t memoize(struct vector *vector, uint16_t *slots, const void *item, size_t size) {
+/* The number of an item equal to *item, added if it is new; -1 when there is no room. Inline, so that
+ * the compiler knows the size. */
+static inline int32_t memoize(struct vector *vector, uint16_t *slots, const void *item, size_t size) {
     uint32_t slot = hash_bytes(item, size);
     for (; slots[slot]; slot = (slot + 1) & (HASH_SLOTS - 1)) {
         uint16_t number = (uint16_t)(slots[slot] - 1);
@@ -79,8 +80,14 @@ static int32_t memoize(struct vector *vector, uint16_t *slots, const void *item,
     return (int32_t)vector->count - 1;
 }
 
-static const uint8_t x86_64_saved[] = {3, 12, 13, 14, 15};
-static const uint8_t aarch64_saved[] = {19, 20, 21, 22, 23, 24, 25, 26, 27, 28};
+/* Where a callee-saved register stands in a struct saved_set (unwind_table.h), or -1. */
+static int32_t saved_index(uint32_t arch, uint32_t number) {
+    if (arch == UNSPOOL_AARCH64)
+        return number >= 19 && number <= 28 ? (int32_t)number - 19 : -1;
+    if (number == 3)
+        return 0;
+    return number >= 12 && number <= 15 ? (int32_t)number - 11 : -1;
+}
 
 /* An offset in slots; false when it does not fit. 0 and INT16_MIN mean something else in a set. */
 static bool to_slot(int64_t offset, int16_t *slot) {
@@ -112,29 +119,20 @@ static bool to_saved(const struct cfi_rules *rules, uint32_t number, enum unspoo
 
 /* Registers other than pc, sp, fp. False: some rule needs the exact evaluator. */
 static bool to_saved_set(const struct cfi_rules *rules, uint32_t arch, uint32_t ra, struct saved_set *set) {
-    bool is_aarch64 = arch == UNSPOOL_AARCH64;
-    const uint8_t *numbers = is_aarch64 ? aarch64_saved : x86_64_saved;
-    size_t count = is_aarch64 ? sizeof aarch64_saved : sizeof x86_64_saved;
-    uint64_t others = 0; /* registers with a rule, the set's own and pc, fp removed below */
+    uint64_t others = rules->specified & ~((uint64_t)1 << ra | (uint64_t)1 << fp_register(arch));
     memset(set, 0, sizeof *set);
-    for (uint32_t i = 0; i < tracked_registers(arch); i++)
-        others |= (uint64_t)(rules->kind[i] != UNSPOOL_EXACT_UNSPECIFIED) << i;
-    others &= ~((uint64_t)1 << ra | (uint64_t)1 << fp_register(arch));
-    for (size_t i = 0; i < count; i++) {
+    for (; others; others &= others - 1) {
+        uint32_t number = (uint32_t)__builtin_ctzll(others);
+        int32_t index = saved_index(arch, number);
         enum unspool_saved saved;
-        if (!(others >> numbers[i] & 1))
-            continue;
-        others &= ~((uint64_t)1 << numbers[i]);
-        if (!to_saved(rules, numbers[i], &saved, &set->slot[i]))
+        int16_t slot;
+        if (index < 0 && rules->kind[number] == UNSPOOL_EXACT_UNDEFINED)
+            continue; /* caller-saved: lost by default anyway */
+        if (index < 0 || !to_saved(rules, number, &saved, &slot))
             return false;
-        if (saved == UNSPOOL_SAVED_UNKNOWN)
-            set->slot[i] = SAVED_SLOT_UNKNOWN;
-        else if (saved == UNSPOOL_SAVED_AT_CFA && set->slot[i] == SAVED_SLOT_SAME)
+        if (saved == UNSPOOL_SAVED_AT_CFA && slot == SAVED_SLOT_SAME)
             return false;
-    }
-    for (uint32_t i = 0; others; i++, others >>= 1) { /* caller-saved: lost by default anyway */
-        if ((others & 1) && rules->kind[i] != UNSPOOL_EXACT_UNDEFINED)
-            return false;
+        set->slot[index] = saved == UNSPOOL_SAVED_UNKNOWN ? SAVED_SLOT_UNKNOWN : slot;
     }
     return true;
 }
