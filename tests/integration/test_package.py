@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -44,8 +45,9 @@ def test_the_wheel_works_from_a_folder(wheel: Path, tmp_path: Path) -> None:
     """Unpacked, it loads its own library and runs."""
     zipfile.ZipFile(wheel).extractall(tmp_path)
     program = "import unspool.core; print(unspool.core.library_path()); unspool.Unwinder('aarch64')"
-    command = [sys.executable, "-c", program]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    # Without site, so that no editable installation of unspool gets in the way.
+    command = [sys.executable, "-S", "-c", program]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{sysconfig.get_path('platlib')}"}
     result = subprocess.run(
         command, check=True, capture_output=True, text=True, env=environment, cwd=tmp_path
     )
