@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -92,7 +93,7 @@ class LiveProcess:
     def thread_ids(self) -> list[int]:
         """Raises CaptureError: the process is gone."""
         try:
-            return sorted(int(name) for name in os.listdir(f"/proc/{self.pid}/task"))
+            return sorted(int(task.name) for task in Path(f"/proc/{self.pid}/task").iterdir())
         except OSError:
             raise CaptureError(f"process {self.pid} has ended", "look at another one") from None
 
@@ -164,16 +165,15 @@ def _architecture(pid: int) -> str:
 
 
 def _name_and_state(pid: int, tid: int) -> tuple[str, str]:
-    with open(f"/proc/{pid}/task/{tid}/stat", "rb") as file:
-        text = file.read()
+    text = Path(f"/proc/{pid}/task/{tid}/stat").read_bytes()
     name = text[text.index(b"(") + 1 : text.rindex(b")")]
     return name.decode(errors="replace"), chr(text[text.rindex(b")") + 2])
 
 
 def _not_permitted(pid: int) -> CaptureError:
     try:
-        with open("/proc/sys/kernel/yama/ptrace_scope") as file:
-            yama = f", kernel.yama.ptrace_scope = {file.read().strip()}"
+        scope = Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip()
+        yama = f", kernel.yama.ptrace_scope = {scope}"
     except OSError:
         yama = ""
     return CaptureError(

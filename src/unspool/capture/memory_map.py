@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from unspool.binaries import Binary, BinaryError
 
@@ -75,8 +76,7 @@ class MemoryMap:
     @classmethod
     def of_process(cls, pid: int) -> "MemoryMap":
         """Raises OSError."""
-        with open(f"/proc/{pid}/maps", "rb") as file:
-            return cls.parse(file.read())
+        return cls.parse(Path(f"/proc/{pid}/maps").read_bytes())
 
     def find(self, address: int) -> MapEntry | None:
         """The entry that holds an address."""
@@ -97,10 +97,8 @@ def open_mapped_file(pid: int, entry: MapEntry) -> Binary:
         entry.name,
     ):
         try:
-            status = os.stat(path)
-            if status.st_ino != entry.inode:
-                continue
-            return Binary.open(path)
+            if Path(path).stat().st_ino == entry.inode:
+                return Binary.open(path)
         except OSError:
             continue
         except BinaryError as error:
@@ -111,7 +109,7 @@ def open_mapped_file(pid: int, entry: MapEntry) -> Binary:
 def _read_memory(pid: int, entry: MapEntry) -> bytes:
     size = min(entry.end - entry.start, _VDSO_LIMIT)
     try:
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
             return os.pread(memory.fileno(), size, entry.start)
     except OSError as error:
         raise BinaryError(entry.path, f"can't be read ({error.strerror})") from None
