@@ -1,0 +1,291 @@
+/* compare.c: see compare.h. */
+#include "compare.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH_LIMIT = 4096, STACK_COPY = 1 << 20 };
+
+struct pending_walk {
+    bool waits;
+    enum verdict verdict; /* when nothing better turns up */
+    struct walked walked; /* owned */
+};
+
+/* A check that waits to learn where control goes. */
+struct pending {
+    struct pending *next;
+    struct pending_walk walk[READERS];
+    uint64_t *truth; /* owned; as it was */
+    uint64_t truth_count;
+    uint64_t depth; /* frames then */
+    bool limbo;
+    uint64_t step, sp, fp;
+};
+
+void comparison_init(struct comparison *comparison, const struct target *target) {
+    memset(comparison, 0, sizeof *comparison);
+    comparison->target = target;
+    comparison->unwinder.arch = UNSPOOL_X86_64;
+    comparison->unwinder.address_bits = 47;
+    comparison->truth = malloc(DEPTH_LIMIT * sizeof(uint64_t));
+    comparison->walked = malloc(DEPTH_LIMIT * sizeof(uint64_t));
+    comparison->copied = malloc(DEPTH_LIMIT * sizeof(uint64_t));
+    comparison->walked_how = malloc(DEPTH_LIMIT);
+    comparison->copied_how = malloc(DEPTH_LIMIT);
+    comparison->stack_copy = malloc(STACK_COPY);
+    comparison_modules_changed(comparison);
+}
+
+void comparison_modules_changed(struct comparison *comparison) {
+    comparison->unwinder.modules = comparison->target->modules;
+    comparison->unwinder.module_count = comparison->target->module_count;
+    unspool_cache_clear(&comparison->cache);
+}
+
+/* ------------------------------------------------------------------ verdicts */
+
+static bool same_address(const struct comparison *comparison, const struct truth *truth, uint64_t walked,
+                         uint64_t index, bool *rewritten) {
+    if (walked == comparison->truth[index])
+        return true;
+    if (!index || index > truth->chain.count)
+        return false;
+    const struct truth_frame *frame = &truth->chain.frame[truth->chain.count - index];
+    if (frame->kind == TRUTH_LIMBO)
+        return true; /* decided later, or nobody can */
+    uint64_t now;
+    if (frame->kind != TRUTH_CALL || target_read(comparison->target, frame->slot, &now, 8) != 8)
+        return false;
+    *rewritten = now == walked;
+    return *rewritten;
+}
+
+static bool guessed(const struct walked *walked) {
+    for (uint64_t i = 0; i < walked->count; i++) {
+        if (walked->how[i] & UNSPOOL_HOW_GUESS)
+            return true;
+    }
+    return false;
+}
+
+static enum verdict verdict_of(const struct walked *walked, bool all, bool prefix, bool rewritten) {
+    bool guess = guessed(walked);
+    if (walked->end != UNSPOOL_END_ROOT)
+        return prefix ? VERDICT_CUT : VERDICT_WRONG;
+    if (guess)
+        return all ? VERDICT_GUESSED_RIGHT : VERDICT_GUESSED_WRONG;
+    if (!all)
+        return VERDICT_WRONG_COMPLETE;
+    return rewritten ? VERDICT_REWRITTEN : VERDICT_EXACT;
+}
+
+static enum verdict judge(const struct comparison *comparison, const struct truth *truth, uint64_t count,
+                          const struct walked *walked, uint64_t *failed) {
+    uint64_t same = 0;
+    bool rewritten = false;
+    while (same < count && same < walked->count &&
+           same_address(comparison, truth, walked->address[same], same, &rewritten))
+        same++;
+    *failed = same;
+    bool prefix = same == walked->count;
+    return verdict_of(walked, prefix && same == count, prefix, rewritten);
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+static void *copy(const void *bytes, size_t size) {
+    void *copied = malloc(size + 1);
+    if (!copied)
+        abort();
+    return memcpy(copied, bytes, size);
+}
+
+static void count(struct comparison *comparison, const struct pending *pending, enum reader reader,
+                  enum verdict verdict) {
+    const struct walked *walked = &pending->walk[reader].walked;
+    results_add(&comparison->results, reader, verdict, walked->end);
+    if (verdict < VERDICT_GUESSED_RIGHT)
+        return;
+    uint64_t failed = 0;
+    while (failed < walked->count && failed < pending->truth_count &&
+           walked->address[failed] == pending->truth[failed])
+        failed++;
+    struct inexact inexact = {reader, verdict,       *walked,     pending->truth, pending->truth_count,
+                              failed, pending->step, pending->sp, pending->fp};
+    results_add_inexact(&comparison->results, &inexact);
+}
+
+static void settle(struct comparison *comparison, struct pending *pending) {
+    for (int reader = 0; reader < READERS; reader++) {
+        struct pending_walk *walk = &pending->walk[reader];
+        if (walk->waits)
+            count(comparison, pending, (enum reader)reader, walk->verdict);
+        free((void *)(uintptr_t)walk->walked.address);
+        free((void *)(uintptr_t)walk->walked.how);
+    }
+    free(pending->truth);
+    free(pending);
+}
+
+/* The true stack of a check, seen from where control went: its pc, the destination, its callers. */
+static void judge_destination(struct pending *pending, const struct truth *truth) {
+    uint64_t depth = truth->chain.count;
+    uint64_t total = depth + 1 + !truth->resolved_is_top;
+    uint64_t *expected = malloc(total * sizeof *expected);
+    expected[0] = pending->truth[0];
+    expected[1] = truth->resolved;
+    for (uint64_t i = 0; i < depth; i++)
+        expected[total - depth + i] = truth->chain.frame[depth - 1 - i].address;
+    for (int reader = 0; reader < READERS; reader++) {
+        struct pending_walk *walk = &pending->walk[reader];
+        uint64_t shared = walk->walked.count < total ? walk->walked.count : total;
+        bool prefix =
+            walk->walked.count <= total && !memcmp(expected, walk->walked.address, shared * sizeof *expected);
+        enum verdict verdict = verdict_of(&walk->walked, prefix && shared == total, prefix, false);
+        if (verdict == VERDICT_EXACT)
+            verdict = VERDICT_DESTINATION;
+        if (pending->limbo || verdict < walk->verdict)
+            walk->verdict = verdict;
+    }
+    if (pending->limbo) {
+        free(pending->truth);
+        pending->truth = expected;
+        pending->truth_count = total;
+    } else {
+        free(expected);
+    }
+}
+
+void comparison_stepped(struct comparison *comparison, struct waiting *waiting, const struct truth *truth) {
+    if (truth->outcome == TRUTH_NOTHING)
+        return;
+    for (struct pending **link = &waiting->first; *link;) {
+        struct pending *pending = *link;
+        bool left = truth->outcome == TRUTH_FRAMES_LEFT && truth->chain.count < pending->depth;
+        if (truth->outcome == TRUTH_FRAMES_LEFT && !left) {
+            link = &pending->next;
+            continue;
+        }
+        if (truth->outcome == TRUTH_RESOLVED && (pending->limbo || pending->depth == truth->switch_depth))
+            judge_destination(pending, truth);
+        *link = pending->next;
+        settle(comparison, pending);
+    }
+}
+
+void comparison_finish(struct comparison *comparison, struct waiting *waiting) {
+    while (waiting->first) {
+        struct pending *pending = waiting->first;
+        waiting->first = pending->next;
+        settle(comparison, pending);
+    }
+}
+
+/* ------------------------------------------------------------------ checks */
+
+static uint64_t read_stack(struct comparison *comparison, const struct truth *truth, uint64_t sp) {
+    const struct truth_region *region = &truth->stacks->region[truth->region];
+    uint64_t size = sp >= region->start && sp < region->end ? region->end - sp : 0;
+    if (size > STACK_COPY)
+        size = STACK_COPY;
+    return target_read(comparison->target, sp, comparison->stack_copy, size);
+}
+
+static struct walked walk_process(struct comparison *comparison, const struct unspool_registers *registers,
+                                  uint64_t size) {
+    struct unspool_memory *memory = &comparison->memory;
+    memory->stack =
+        (struct unspool_region){registers->value[UNSPOOL_X86_64_RSP], size, comparison->stack_copy};
+    memory->pid = (int32_t)comparison->target->pid;
+    unspool_memory_reset(memory);
+    struct unspool_stack stack = {comparison->walked, comparison->walked_how, DEPTH_LIMIT, 0, 0, 0};
+    struct unspool_unwinder unwinder = comparison->unwinder;
+    unspool_walk(&unwinder, registers, memory, &stack);
+    return (struct walked){stack.addresses, stack.how, stack.count, stack.end};
+}
+
+static struct walked walk_copy(struct comparison *comparison, const struct unspool_registers *registers,
+                               uint64_t size) {
+    const uint64_t *value = registers->value;
+    uint64_t four[4] = {value[UNSPOOL_X86_64_PC], value[UNSPOOL_X86_64_RSP], value[UNSPOOL_X86_64_RBP], 0};
+    uint64_t stack_offsets[2] = {0, size}, offsets[2] = {0, 0};
+    uint8_t end = 0;
+    struct unspool_batch batch = {1,           four,        stack_offsets,      comparison->stack_copy,
+                                  DEPTH_LIMIT, DEPTH_LIMIT, comparison->copied, comparison->copied_how,
+                                  offsets,     &end};
+    struct unspool_unwinder unwinder = comparison->unwinder;
+    unwinder.cache = &comparison->cache;
+    unspool_walk_many(&unwinder, &batch, 0);
+    return (struct walked){comparison->copied, comparison->copied_how, offsets[1], end};
+}
+
+static struct pending *wait_for(struct comparison *comparison, const struct truth *truth, uint64_t count,
+                                const struct unspool_registers *registers) {
+    struct pending *pending = calloc(1, sizeof *pending);
+    if (!pending)
+        abort();
+    pending->truth = copy(comparison->truth, count * sizeof *comparison->truth);
+    pending->truth_count = count;
+    pending->depth = truth->chain.count;
+    pending->limbo = truth_in_limbo(truth);
+    pending->step = comparison->results.steps;
+    pending->sp = registers->value[UNSPOOL_X86_64_RSP];
+    pending->fp = registers->value[UNSPOOL_X86_64_RBP];
+    return pending;
+}
+
+static uint64_t true_addresses(struct comparison *comparison, const struct truth *truth, uint64_t pc) {
+    uint64_t count = 0, depth = truth->chain.count;
+    comparison->truth[count++] = pc;
+    while (count < DEPTH_LIMIT && count <= depth) {
+        comparison->truth[count] = truth->chain.frame[depth - count].address;
+        count++;
+    }
+    return count;
+}
+
+static void compare(struct comparison *comparison, struct waiting *waiting, const struct truth *truth,
+                    const struct unspool_registers *registers) {
+    uint64_t sp = registers->value[UNSPOOL_X86_64_RSP];
+    uint64_t count = true_addresses(comparison, truth, registers->value[UNSPOOL_X86_64_PC]);
+    uint64_t size = read_stack(comparison, truth, sp);
+    struct walked walked[READERS] = {walk_process(comparison, registers, size),
+                                     walk_copy(comparison, registers, size)};
+    struct pending *pending = NULL;
+    for (int reader = 0; reader < READERS; reader++) {
+        uint64_t failed;
+        enum verdict verdict = judge(comparison, truth, count, &walked[reader], &failed);
+        if (!truth_in_limbo(truth) && verdict < VERDICT_GUESSED_RIGHT) {
+            results_add(&comparison->results, (enum reader)reader, verdict, walked[reader].end);
+            continue;
+        }
+        if (!pending)
+            pending = wait_for(comparison, truth, count, registers);
+        struct pending_walk *walk = &pending->walk[reader];
+        walk->waits = true;
+        walk->verdict = verdict;
+        walk->walked = walked[reader];
+        walk->walked.address = copy(walked[reader].address, walked[reader].count * sizeof(uint64_t));
+        walk->walked.how = copy(walked[reader].how, walked[reader].count);
+    }
+    if (!pending)
+        return;
+    pending->next = waiting->first;
+    waiting->first = pending;
+}
+
+void comparison_check(struct comparison *comparison, struct waiting *waiting, const struct truth *truth,
+                      const struct unspool_registers *registers) {
+    uint64_t pc = registers->value[UNSPOOL_X86_64_PC];
+    const struct truth_frame *top = truth_top(truth);
+    uint64_t key = pc * 0xff51afd7ed558ccdu;
+    if (top)
+        key = (key ^ top->hash ^ (registers->value[UNSPOOL_X86_64_RSP] - top->slot) << 48) *
+              0xc4ceb9fe1a85ec53u;
+    value_set_add(&comparison->results.pcs, pc);
+    if (!value_set_add(&comparison->seen, key))
+        return;
+    comparison->results.checks++;
+    compare(comparison, waiting, truth, registers);
+}
