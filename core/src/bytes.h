@@ -68,39 +68,36 @@ static inline uint64_t cursor_u64(struct cursor *cursor) {
 
 /* LEB128 (DWARF 5, 7.6). A value that does not fit 64 bits fails: nothing real has one. */
 static inline uint64_t cursor_uleb(struct cursor *cursor) {
+    const uint8_t *start = cursor->at;
     uint64_t value = 0;
-    for (unsigned shift = 0; shift < 70; shift += 7) {
+    for (unsigned shift = 0; shift < 64; shift += 7) {
         uint8_t byte = cursor_u8(cursor);
-        if (cursor->failed)
-            return 0;
-        if (shift < 64) {
-            value |= (uint64_t)(byte & 0x7f) << shift;
-            if (shift == 63 && (byte & 0x7e))
-                break;
-        } else if (byte & 0x7f) {
+        if (cursor->failed || (shift == 63 && byte > 1))
             break;
-        }
+        value |= (uint64_t)(byte & 0x7f) << shift;
         if (!(byte & 0x80))
             return value;
     }
+    cursor->at = start;
     cursor->failed = true;
     return 0;
 }
 
 static inline int64_t cursor_sleb(struct cursor *cursor) {
+    const uint8_t *start = cursor->at;
     uint64_t value = 0;
-    for (unsigned shift = 0; shift < 70; shift += 7) {
+    for (unsigned shift = 0; shift < 64; shift += 7) {
         uint8_t byte = cursor_u8(cursor);
-        if (cursor->failed)
-            return 0;
-        if (shift < 64)
-            value |= (uint64_t)(byte & 0x7f) << shift;
+        if (cursor->failed || (shift == 63 && byte != 0 && byte != 0x7f))
+            break;
+        value |= (uint64_t)(byte & 0x7f) << shift;
         if (!(byte & 0x80)) {
-            if (shift + 7 < 64 && (byte & 0x40))
+            if (shift < 57 && (byte & 0x40))
                 value |= ~(uint64_t)0 << (shift + 7);
             return (int64_t)value;
         }
     }
+    cursor->at = start;
     cursor->failed = true;
     return 0;
 }
