@@ -43,7 +43,7 @@ class Difference(NamedTuple):
     table: Hashable
     slow: Hashable
     llvm: str
-    count: int
+    alike: int
 
 
 @dataclass

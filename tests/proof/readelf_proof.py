@@ -43,7 +43,7 @@ def lines_of(comparison: Comparison) -> Iterator[str]:
     if comparison.needlessly_exact:
         yield f"    {comparison.needlessly_exact} exact rows that a rule could hold"
     for difference in comparison.differences:
-        yield f"    {difference.address:#x} and {difference.count - 1} like it: "
+        yield f"    {difference.address:#x} and {difference.alike - 1} like it:"
         yield f"        in {difference.section}, FDE {difference.fde_offset:#x}"
         yield f"        readelf        {difference.readelf}"
         yield f"        llvm-dwarfdump {difference.llvm}"

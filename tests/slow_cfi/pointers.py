@@ -59,14 +59,11 @@ def skip_pointer(cursor: Cursor, encoding: int, address: int, address_size: int 
 
 
 def read_pointer(cursor: Cursor, encoding: int, bases: Bases, address_size: int = 8) -> int:
-    """The pointer's address in the file, modulo 2**64."""
+    """The pointer's address in the file, modulo 2**64. (ALIGNED occurs in personality pointers only.)"""
     start = cursor.position
     if encoding == OMIT or encoding & INDIRECT:
         raise CfiError(f"pointer encoding {encoding:#x} gives no address of the file", start)
     added = encoding & 0x70
-    if added == ALIGNED:
-        cursor.take(-(bases.section + cursor.position) % address_size)
-        return cursor.unsigned(address_size)
     base = {
         0: 0,
         PCREL: bases.section + start,  # the address of the pointer itself

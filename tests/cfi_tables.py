@@ -1,0 +1,101 @@
+"""Compiles sections that dwarf_writer wrote, by the core and by the slow evaluator, for unit tests.
+
+What a test asks of an address is answered by the core; the slow evaluator must say the same, or the
+test fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from tests.dwarf_writer import FrameSection
+from tests.proof import claims
+from tests.proof.step_function import NOTHING, Claimant, StepFunction, pieces
+from tests.slow_cfi import Section, read_entries, read_rows
+from unspool.core import SectionInput, Table
+from unspool.unwind.table import ProblemKind, RowFlag
+
+FLAG_NAMES = {RowFlag.SIGNAL: "signal", RowFlag.SIGNED: "signed", RowFlag.END: "end", RowFlag.EXACT: "exact"}
+
+
+class Compiled:
+    """A table and what the slow evaluator makes of the same sections. says(address) is one of
+
+    "rsp+16 ra=c-8 fp=c-16"         in readelf's notation: s the same, u lost, c at CFA + n
+    "r10+0 ra=c-8 fp=exp exact"     and flags: exact, signal, signed, end
+    "nothing"
+    """
+
+    def __init__(
+        self,
+        *sections: FrameSection,
+        arch: str = "x86_64",
+        image_address: int = 0,
+        open_ended: bool = False,
+    ) -> None:
+        self.arch = arch
+        self.image_address = image_address
+        self.table, self.problem_count, problems = Table.compile(
+            arch,
+            [
+                SectionInput("eh_frame" if s.is_eh_frame else "debug_frame", s.data, s.address, open_ended)
+                for s in sections
+            ],
+            image_address=image_address,
+            text_address=sections[0].text_address,
+            data_address=sections[0].data_address,
+            entry_address=0,
+        )
+        self.problems = [(ProblemKind(problem.kind).name, problem.offset) for problem in problems]
+        self.slow_problems: list[str] = []
+        claimants = [claimant for section in sections for claimant in self._claimants(section)]
+        self._slow = StepFunction.of_pieces(pieces(claimants))
+
+    def _claimants(self, written: FrameSection) -> list[Claimant]:
+        section = Section(
+            written.data, written.is_eh_frame, written.address, written.text_address, written.data_address
+        )
+        entries = read_entries(section)
+        self.slow_problems += [problem.message for problem in entries.problems]
+        found = []
+        for fde in entries.fdes:
+            if fde.start < self.image_address or fde.end > self.image_address + (1 << 32) - 1:
+                self.slow_problems.append(f"{fde.start:#x} is too far from the image")
+                continue
+            rows = read_rows(fde, self.arch)
+            values: list[tuple[int, Hashable]] = [
+                (row.start, claims.slow_as_table(self.arch, fde.cie, written.is_eh_frame, row))
+                if row.cfa
+                else (row.start, NOTHING)
+                for row in rows.rows
+            ]
+            if rows.problem:
+                self.slow_problems.append(str(rows.problem))
+                values.append((rows.rows[-1].end if rows.rows else fde.start, NOTHING))
+            found.append(Claimant(written.is_eh_frame, fde.offset, fde.start, fde.end, values))
+        return found
+
+    def says(self, address: int) -> str:
+        """What holds at a virtual address of the file."""
+        row = self.table.lookup(address - self.image_address)
+        slow = self._slow.values[self._slow.at(np.array([address], np.uint64))[0]]
+        if row is None or row.flags & RowFlag.NONE:
+            assert slow == NOTHING, f"only the slow evaluator says something at {address:#x}: {slow}"
+            return "nothing"
+        assert row.start <= address - self.image_address < row.end
+        if row.flags & RowFlag.EXACT:
+            exact = self.table.exact(address - self.image_address)
+            assert exact is not None, f"an exact row without CFI at {address:#x}"
+            assert claims.exact_as_slow(self.arch, row.flags, exact) == slow
+            claim = claims.exact_as_readelf(self.arch, exact)
+        else:
+            assert ("rule", *row[2:]) == slow
+            claim = claims.table_as_readelf(self.arch, row)
+        flags = [f" {name}" for flag, name in FLAG_NAMES.items() if row.flags & flag]
+        return f"{claim.cfa} ra={claim.ra} fp={claim.fp}{''.join(flags)}"
+
+    def is_from_debug_frame(self, address: int) -> bool:
+        row = self.table.lookup(address - self.image_address)
+        return row is not None and bool(row.flags & RowFlag.DEBUG_FRAME)
