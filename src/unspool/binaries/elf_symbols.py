@@ -168,18 +168,23 @@ def _join(
 
 def _doubles(keys: list[U64], offset: U64, names: bytes) -> Mask:
     """Marks symbols that an earlier one equals in all keys and in its name up to the version."""
-    doubles = np.zeros(len(offset), dtype=bool)
     digest = np.zeros(len(offset), dtype=np.uint64)
     for key in keys:
         digest = _mix(digest, key)
     # Most symbols are told apart without a look at their names.
-    ordered = np.sort(digest)
-    candidates = np.flatnonzero(np.isin(digest, ordered[1:][ordered[1:] == ordered[:-1]]))
+    order = np.argsort(digest, kind="stable")
+    equal = digest[order[1:]] == digest[order[:-1]]
+    is_candidate = np.zeros(len(offset), dtype=bool)
+    is_candidate[order[1:][equal]] = True
+    is_candidate[order[:-1][equal]] = True
+    candidates = np.flatnonzero(is_candidate)
+
     name_digest, compared = _name_digests(offset[candidates], names)
     digest = _mix(digest[candidates], name_digest)
     order = np.argsort(digest, kind="stable")  # of equals the first one stays first
     fields = np.stack([digest, name_digest, *(key[candidates] for key in keys)])[:, order]
     equals_last = (fields[:, 1:] == fields[:, :-1]).all(axis=0) & compared[order[1:]]
+    doubles = np.zeros(len(offset), dtype=bool)
     doubles[candidates[order[1:][equals_last]]] = True
     return doubles
 
@@ -196,18 +201,24 @@ def _name_digests(offset: U64, names: bytes) -> tuple[U64, Mask]:
         if not len(active):
             break
         word = windows[position]
-        octets = word.view(np.uint8).reshape(-1, 8)
-        ends = octets == 0
-        ends[:, 1 if step == 0 else 0 :] |= octets[:, 1 if step == 0 else 0 :] == ord("@")
-        going_on = ~ends.any(axis=1)
-        end = ends.argmax(axis=1).astype(np.uint64)
-        # Bytes from the end on don't count.
-        word = np.where(going_on, word, word & ((np.uint64(1) << (np.uint64(8) * end)) - np.uint64(1)))
-        digest[active] = _mix(digest[active], word)
+        # An '@' that begins the name is no version; the 1 hides it.
+        ends = _zero_bytes(word) | _zero_bytes(word ^ _AT_SIGNS | np.uint64(step == 0))
+        before_end = ((ends & (~ends + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)
+        digest[active] = _mix(digest[active], word & before_end)
+        going_on = ends == 0
         active, position = active[going_on], position[going_on] + 8
     compared = np.ones(len(offset), dtype=bool)
     compared[active] = False
     return digest, compared
+
+
+_AT_SIGNS = np.uint64(0x4040404040404040)
+
+
+def _zero_bytes(word: U64) -> U64:
+    """Sets the top bit of each word's first zero byte, counted from the least significant (bits above it
+    may be wrong); 0 if there is none."""
+    return (word - np.uint64(0x0101010101010101)) & ~word & np.uint64(0x8080808080808080)
 
 
 def _mix(digest: U64, word: U64) -> U64:

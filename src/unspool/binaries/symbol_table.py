@@ -109,7 +109,7 @@ class SymbolTable:
         functions = np.flatnonzero(is_code & (self.size > 0))
         labels = np.flatnonzero(is_code & (self.size == 0) & in_code)
         # A label holds until the next symbol or the end of its section.
-        starts = np.unique(self.address[is_code | is_data])
+        starts = _sorted_set(self.address[is_code | is_data])
         next_start = np.append(starts, np.uint64(2**64 - 1))[
             np.searchsorted(starts, self.address[labels], "right")
         ]
@@ -138,6 +138,13 @@ class SymbolTable:
         return (which >= 0) & (self.address < end), end
 
 
+def _sorted_set(values: Addresses) -> Addresses:
+    """np.unique, which is several times slower in some versions of NumPy."""
+    values = np.sort(values)
+    kept: Addresses = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+    return kept
+
+
 class _Partition:
     """Cuts the addresses at the symbols' starts and ends and says for each piece which symbol owns it:
     of those that cover it the one that starts last, of equal starts the one of the lowest rank."""
@@ -145,7 +152,7 @@ class _Partition:
     def __init__(self, symbols: Indices, starts: Addresses, ends: Addresses, rank: Indices) -> None:
         order = np.lexsort((-symbols, -rank, starts))
         symbols, starts, ends = symbols[order], starts[order], ends[order]
-        self._cuts = np.unique(np.concatenate((starts, ends)))
+        self._cuts = _sorted_set(np.concatenate((starts, ends)))
         # `last` is the last symbol that starts at or before the cut; where it ended already, an earlier
         # one may still cover the cut (one function inside another): rare, hence a search of its own.
         last = np.searchsorted(starts, self._cuts, "right") - 1

@@ -1,0 +1,1 @@
+"""Fuzzing of the Python parts that read untrusted input."""
