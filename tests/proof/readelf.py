@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -57,29 +57,27 @@ def read_fdes(path: Path, frame_pointer: str) -> Iterator[ReadelfFde]:
         yield from parse(process.stdout, frame_pointer)
 
 
-def parse(lines: Iterator[str], frame_pointer: str) -> Iterator[ReadelfFde]:
+def parse(lines: Iterable[str], frame_pointer: str) -> Iterator[ReadelfFde]:
     section = ""
-    cie_claims: dict[int, Claim] = {}
+    of_cies: dict[int, Claim] = {}  # the row of each CIE of the section
     claims: dict[tuple[str, str], Claim] = {}  # a file has few distinct lines: read each once
     fde: ReadelfFde | None = None
     cie_offset = 0
     header = ""
     for line in lines:
-        if line.startswith("Contents of the "):
-            section = line.split()[3]
-            cie_claims = {}
-        elif entry := ENTRY.match(line):
-            if fde:
-                yield finished(fde, cie_claims[cie_offset])
+        entry = ENTRY.match(line)
+        if fde and (entry or line.startswith("Contents of the ")):
+            yield finished(fde, of_cies[cie_offset])
             fde = None
-            if entry["cie"]:
-                cie_offset = int(entry["offset"], 16)
-                cie_claims[cie_offset] = Claim("", UNSAID, UNSAID)
-            else:
-                cie_offset = int(entry["of"], 16)
-                fde = ReadelfFde(
-                    section, int(entry["offset"], 16), int(entry["start"], 16), int(entry["end"], 16)
-                )
+        if line.startswith("Contents of the "):
+            section, of_cies = line.split()[3], {}
+        elif entry and entry["cie"]:
+            cie_offset = int(entry["offset"], 16)
+            of_cies[cie_offset] = Claim("", UNSAID, UNSAID)
+        elif entry:
+            cie_offset = int(entry["of"], 16)
+            numbers = (int(entry[name], 16) for name in ("offset", "start", "end"))
+            fde = ReadelfFde(section, *numbers)
         elif line.startswith("   LOC"):
             header = line
         elif line[:1] in HEX_DIGITS and "ZERO terminator" not in line:
@@ -90,9 +88,9 @@ def parse(lines: Iterator[str], frame_pointer: str) -> Iterator[ReadelfFde]:
             if fde:
                 fde.rows.append((int(address, 16), claim))
             else:
-                cie_claims[cie_offset] = claim
+                of_cies[cie_offset] = claim
     if fde:
-        yield finished(fde, cie_claims[cie_offset])
+        yield finished(fde, of_cies[cie_offset])
 
 
 HEX_DIGITS = frozenset("0123456789abcdef")
