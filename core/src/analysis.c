@@ -1,19 +1,20 @@
 /*
  * analysis.c: follows code from a pc to the function's returns, keeping track of the stack.
  *
- * What counts as proof. Every path that can be followed from pc must end in a return, or in a place
- * where the unwind table says what holds, and all of these must name the same caller. A path that
- * ends in a trap (ud2, brk, ...) or goes round for ever never comes to a caller, so it says nothing
- * for or against. Whatever can't be followed (an indirect jump, bytes that are no instruction,
- * unreadable code, the end of a stack by the table, more code than the limits allow) leaves a path
- * open: no proof.
+ * What counts as proof. Paths are first followed up to their calls. Those that come to a return, or
+ * to a place where the unwind table says what holds, name the caller, and all must name the same one.
+ * A path that ends in a trap (ud2, brk, ...) or goes round for ever never comes to a caller, so it
+ * says nothing for or against; nor does one that ends at a call. Whatever can't be followed (an
+ * indirect jump, bytes that are no instruction, unreadable code, the end of a stack by the table,
+ * more code than the limits allow) leaves a path open: no proof.
  *
- * Calls are taken to return. One that doesn't makes the path run on into code that it never reaches.
- * When that is the next function, the path ends in that function's return, which takes the stack to
- * be just as the call left it: the caller would be at sp + 8 of the call (aarch64: at sp). But a
+ * If no path gets to a return that way, calls are stepped over, as though each came back. One that
+ * doesn't makes the path run on into code that it never reaches, hence CALLER_IF_CALLS_RETURN; the
+ * same holds for every pc that is itself a return address. One mistake can be told at once: when such
+ * a call ends its function, the path comes to the next function's return, which takes the stack to be
+ * just as the call left it, and the caller would be at sp + 8 of the call (aarch64: at sp). But a
  * function that calls another has pushed something by then: on x86_64 to align the stack to 16 bytes,
- * on aarch64 to save lr. So a caller at less than sp + 16 of any call on the way proves nothing. The
- * same holds for a pc that is itself a return address.
+ * on aarch64 to save lr. So a caller at less than sp + 16 of any call on the way is none.
  *
  * Memory: about 5 KB of the stack, no recursion, nothing else; async-signal-safe. Time: at most
  * INSTRUCTION_LIMIT instructions are decoded.
@@ -38,6 +39,7 @@ struct analysis {
     const struct code *code;
     uint64_t start;
     bool is_search; /* for goal: states and tables don't matter then */
+    bool steps_over_calls, saw_call;
     uint64_t goal;
 
     uint32_t instructions_left;
@@ -263,8 +265,13 @@ static bool step(struct analysis *a, uint64_t *address, struct stack_state *stat
         return false;
     }
     *is_jump_target = false;
-    if (instruction.flow == FLOW_CALL)
+    if (instruction.flow == FLOW_CALL) {
+        a->saw_call = true;
+        *result = PATH_DONE;
+        if (!a->steps_over_calls)
+            return false;
         note_call(a, state);
+    }
     state_apply(state, &a->written, &instruction);
     switch (instruction.flow) {
     case FLOW_NEXT:
@@ -315,10 +322,12 @@ static enum path_result follow(struct analysis *a, struct place *place) {
     }
 }
 
-static void begin(struct analysis *a, const struct code *code, uint64_t start, bool lr_is_live) {
+static void begin(struct analysis *a, const struct code *code, uint64_t start, bool lr_is_live,
+                  bool steps_over_calls) {
     memset(a, 0, offsetof(struct analysis, window));
     a->code = code;
     a->start = start;
+    a->steps_over_calls = steps_over_calls;
     a->instructions_left = INSTRUCTION_LIMIT;
     a->least_sp[0] = a->least_sp[1] = INT32_MIN;
     struct stack_state state;
@@ -337,33 +346,46 @@ static struct frame_value frame_value(struct state_value value) {
     return (struct frame_value){(uint8_t)value.kind, value.offset};
 }
 
-bool analyse_code(const struct code *code, uint64_t pc, bool is_interrupted, bool lr_is_live,
-                  struct frame_recipe *recipe) {
-    struct analysis a;
+/* Follows every path; true when they name one caller. */
+static bool find_caller(struct analysis *a) {
     struct place *place;
-    begin(&a, code, pc, lr_is_live);
-    if (!is_interrupted)
-        note_call(&a, &a.states[0]);
-    while ((place = next_place(&a)) != NULL) {
+    while ((place = next_place(a)) != NULL) {
         place->is_queued = false;
-        if (follow(&a, place) != PATH_DONE)
+        if (follow(a, place) != PATH_DONE)
             return false;
     }
-    if (!a.has_caller || state_value_is_overwritten(&a.written, a.return_address) ||
-        a.sp.offset < a.least_sp[a.sp.kind == VALUE_SP ? 0 : 1])
-        return false;
-    if (state_value_is_overwritten(&a.written, a.fp))
+    return a->has_caller && !state_value_is_overwritten(&a->written, a->return_address) &&
+           a->sp.offset >= a->least_sp[a->sp.kind == VALUE_SP ? 0 : 1];
+}
+
+enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_interrupted, bool lr_is_live,
+                                  struct frame_recipe *recipe) {
+    struct analysis a;
+    enum analysis_result result = is_interrupted ? CALLER_PROVED : CALLER_IF_CALLS_RETURN;
+    for (bool over_calls = false;; over_calls = true) {
+        begin(&a, code, pc, lr_is_live, over_calls);
+        if (!is_interrupted)
+            note_call(&a, &a.states[0]);
+        if (find_caller(&a))
+            break;
+        if (over_calls || a.has_caller || !a.saw_call)
+            return CALLER_NOT_FOUND;
+        result = CALLER_IF_CALLS_RETURN;
+    }
+    /* A fp that was computed is none that the function kept. */
+    if (state_value_is_overwritten(&a.written, a.fp) || a.fp.kind == VALUE_SP || a.fp.kind == VALUE_LR ||
+        (a.fp.kind == VALUE_FP && a.fp.offset != 0))
         a.fp.kind = VALUE_UNKNOWN;
     recipe->return_address = frame_value(a.return_address);
     recipe->sp = frame_value(a.sp);
     recipe->fp = frame_value(a.fp);
-    return true;
+    return result;
 }
 
 bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc) {
     struct analysis a;
     struct place *place;
-    begin(&a, code, entry, true);
+    begin(&a, code, entry, true, true);
     a.is_search = true;
     a.goal = pc;
     while ((place = next_place(&a)) != NULL) {

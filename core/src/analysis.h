@@ -31,11 +31,16 @@ struct frame_recipe {
     struct frame_value fp; /* VALUE_UNKNOWN: lost */
 };
 
-/* Follows the code from pc to the function's returns. True when at least one return was reached and
- * every path agrees; analysis.c says what counts. is_interrupted: pc is no return address.
- * lr_is_live (aarch64): lr holds pc's return address, as at a function's entry. */
-bool analyse_code(const struct code *code, uint64_t pc, bool is_interrupted, bool lr_is_live,
-                  struct frame_recipe *recipe);
+enum analysis_result {
+    CALLER_NOT_FOUND = 0,
+    CALLER_IF_CALLS_RETURN, /* right unless a call on the way never returns */
+    CALLER_PROVED,
+};
+
+/* Follows the code from pc to the function's returns; analysis.c says what counts as proof.
+ * is_interrupted: pc is no return address. lr_is_live (aarch64): lr is known. */
+enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_interrupted, bool lr_is_live,
+                                  struct frame_recipe *recipe);
 
 /* True when pc lies in an instruction of the function that starts at entry: reachable from it by
  * instructions that fall through, jump or branch directly, calls stepped over. */

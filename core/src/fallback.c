@@ -140,6 +140,17 @@ static enum step_result step_by_frames(const struct code *code, struct frame *fr
     return become_caller(frame, caller, step, how);
 }
 
+/* What rests on calls that return is a guess, unless the call before the return address leads here. */
+static enum unspool_how analysis_how(const struct code *code, const struct frame *frame,
+                                     enum analysis_result analysis, const struct frame_recipe *recipe) {
+    uint64_t return_address;
+    if (analysis == CALLER_PROVED ||
+        (evaluate(code, frame, recipe->return_address, &return_address) &&
+         is_proved_by_call(code, strip(code, return_address), lookup_address(frame))))
+        return UNSPOOL_HOW_CODE_ANALYSIS;
+    return UNSPOOL_HOW_CODE_ANALYSIS | UNSPOOL_HOW_GUESS;
+}
+
 enum step_result step_without_rule(const struct code *code, const struct unspool_module *module,
                                    struct frame *frame, struct step *step) {
     struct frame_recipe recipe;
@@ -149,8 +160,10 @@ enum step_result step_without_rule(const struct code *code, const struct unspool
         return result;
     if (is_root_code(code, module, frame))
         return end_stack(step, UNSPOOL_END_ROOT);
-    if (analyse_code(code, frame->pc, frame->is_interrupted, frame->lr_is_live, &recipe) &&
-        follow_recipe(code, &recipe, UNSPOOL_HOW_CODE_ANALYSIS, frame, step, &result))
+    enum analysis_result analysis =
+        analyse_code(code, frame->pc, frame->is_interrupted, frame->lr_is_live, &recipe);
+    if (analysis != CALLER_NOT_FOUND &&
+        follow_recipe(code, &recipe, analysis_how(code, frame, analysis, &recipe), frame, step, &result))
         return result;
     return step_by_frames(code, frame, step);
 }
