@@ -3,6 +3,10 @@
  */
 #include "dwarf_cfi.h"
 
+/* A CIE may be read again for each of its FDEs, so reading one must take no longer than a file should
+ * be able to ask for. Real augmentations have up to 8 letters. */
+#define AUGMENTATION_LIMIT 32
+
 void add_problem(struct unspool_problems *problems, enum unspool_problem_kind kind, uint32_t section,
                  uint64_t offset) {
     if (problems->count < UNSPOOL_PROBLEMS_KEPT)
@@ -86,7 +90,8 @@ static bool read_augmentation(struct cie *cie, const char *letters, struct curso
             break;
         case 'P':
             encoding = cursor_u8(&data);
-            read_encoded(&data, encoding);
+            if (encoding != POINTER_OMIT)
+                read_encoded(&data, encoding);
             break;
         case 'S':
             cie->is_signal = true;
@@ -107,9 +112,10 @@ static bool parse_cie(struct cie *cie, const struct entry *entry) {
     struct cursor body = entry->body;
     uint8_t version = cursor_u8(&body);
     const char *letters = (const char *)body.at;
-    while (cursor_u8(&body))
-        ;
-    if (body.failed || (version != 1 && version != 3 && version != 4))
+    uint32_t letter_count = 0;
+    while (cursor_u8(&body) && letter_count <= AUGMENTATION_LIMIT)
+        letter_count++;
+    if (body.failed || letter_count > AUGMENTATION_LIMIT || (version != 1 && version != 3 && version != 4))
         return false;
     if (version == 4) {
         uint8_t address_size = cursor_u8(&body);

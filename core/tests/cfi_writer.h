@@ -19,7 +19,7 @@
 #include "unspool.h"
 
 #define CFI(...) (const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__})
-#define NO_CFI NULL, 0
+#define NO_CFI (const uint8_t *)"", 0
 
 #define ULEB2(n) ((n) & 0x7f) | 0x80, (n) >> 7
 #define ULEB3(n) ((n) & 0x7f) | 0x80, ((n) >> 7 & 0x7f) | 0x80, (n) >> 14
@@ -35,27 +35,27 @@
 #define ADVANCE2(delta) 0x03, U16(delta)
 #define ADVANCE4(delta) 0x04, U32(delta)
 #define OFFSET(number, factored) (0x80 | (number)), (factored)
-#define OFFSET_EXTENDED(number, factored) 0x05, (number), (factored)
-#define OFFSET_EXTENDED_SF(number, factored) 0x11, (number), SLEB(factored)
-#define NEGATIVE_OFFSET(number, factored) 0x2f, (number), (factored)
-#define VAL_OFFSET(number, factored) 0x14, (number), (factored)
-#define VAL_OFFSET_SF(number, factored) 0x15, (number), SLEB(factored)
+#define OFFSET_EXTENDED(number, factored) 0x05, number, factored
+#define OFFSET_EXTENDED_SF(number, factored) 0x11, number, SLEB(factored)
+#define NEGATIVE_OFFSET(number, factored) 0x2f, number, factored
+#define VAL_OFFSET(number, factored) 0x14, number, factored
+#define VAL_OFFSET_SF(number, factored) 0x15, number, SLEB(factored)
 #define RESTORE(number) (0xc0 | (number))
-#define RESTORE_EXTENDED(number) 0x06, (number)
-#define UNDEFINED(number) 0x07, (number)
-#define SAME_VALUE(number) 0x08, (number)
-#define IN_REGISTER(number, other) 0x09, (number), (other)
+#define RESTORE_EXTENDED(number) 0x06, number
+#define UNDEFINED(number) 0x07, number
+#define SAME_VALUE(number) 0x08, number
+#define IN_REGISTER(number, other) 0x09, number, other
 #define REMEMBER 0x0a
 #define RESTORE_STATE 0x0b
-#define DEF_CFA(number, offset) 0x0c, (number), (offset)
-#define DEF_CFA_SF(number, factored) 0x12, (number), SLEB(factored)
-#define DEF_CFA_REGISTER(number) 0x0d, (number)
-#define DEF_CFA_OFFSET(offset) 0x0e, (offset)
+#define DEF_CFA(number, offset) 0x0c, number, offset
+#define DEF_CFA_SF(number, factored) 0x12, number, SLEB(factored)
+#define DEF_CFA_REGISTER(number) 0x0d, number
+#define DEF_CFA_OFFSET(offset) 0x0e, offset
 #define DEF_CFA_OFFSET_SF(factored) 0x13, SLEB(factored)
-#define DEF_CFA_EXPRESSION(size) 0x0f, (size)
-#define EXPRESSION(number, size) 0x10, (number), (size)
-#define VAL_EXPRESSION(number, size) 0x16, (number), (size)
-#define GNU_ARGS_SIZE(size) 0x2e, (size)
+#define DEF_CFA_EXPRESSION(size) 0x0f, size
+#define EXPRESSION(number, size) 0x10, number, size
+#define VAL_EXPRESSION(number, size) 0x16, number, size
+#define GNU_ARGS_SIZE(size) 0x2e, size
 #define NEGATE_RA_STATE 0x2d
 
 /* DWARF numbers of registers. */
