@@ -7,17 +7,24 @@ test fails.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 import numpy as np
 
 from tests.dwarf_writer import FrameSection
 from tests.proof import claims
 from tests.proof.step_function import NOTHING, Claimant, StepFunction, pieces
-from tests.slow_cfi import Section, read_entries, read_rows
+from tests.slow_cfi import ABIS, Cie, Section, read_entries, read_rows
+from tests.slow_cfi import Row as SlowRow
 from unspool.core import SectionInput, Table
-from unspool.unwind.table import ProblemKind, RowFlag
+from unspool.unwind.table import ExactKind, ProblemKind, RowFlag
 
 FLAG_NAMES = {RowFlag.SIGNAL: "signal", RowFlag.SIGNED: "signed", RowFlag.END: "end", RowFlag.EXACT: "exact"}
+
+
+class Slow(NamedTuple):
+    in_table: Hashable
+    exact: Hashable
 
 
 class Compiled:
@@ -66,16 +73,20 @@ class Compiled:
                 continue
             rows = read_rows(fde, self.arch)
             values: list[tuple[int, Hashable]] = [
-                (row.start, claims.slow_as_table(self.arch, fde.cie, written.is_eh_frame, row))
-                if row.cfa
-                else (row.start, NOTHING)
-                for row in rows.rows
+                (row.start, self._said(fde.cie, written.is_eh_frame, row)) for row in rows.rows
             ]
             if rows.problem:
                 self.slow_problems.append(str(rows.problem))
                 values.append((rows.rows[-1].end if rows.rows else fde.start, NOTHING))
             found.append(Claimant(written.is_eh_frame, fde.offset, fde.start, fde.end, values))
         return found
+
+    def _said(self, cie: Cie, is_eh_frame: bool, row: SlowRow) -> Hashable:
+        """A row as the slow evaluator has it: as a rule if one can hold it, and as an exact row."""
+        if row.cfa is None:
+            return NOTHING
+        exact = claims.slow_as_exact(self.arch, cie, row)
+        return Slow(claims.slow_as_table(self.arch, cie, is_eh_frame, row), exact)
 
     def says(self, address: int) -> str:
         """What holds at a virtual address of the file."""
@@ -88,10 +99,16 @@ class Compiled:
         if row.flags & RowFlag.EXACT:
             exact = self.table.exact(address - self.image_address)
             assert exact is not None, f"an exact row without CFI at {address:#x}"
-            assert claims.exact_as_slow(self.arch, row.flags, exact) == slow
+            assert isinstance(slow, Slow)
+            assert claims.exact_as_slow(self.arch, row.flags, exact)[2:] == slow.exact
             claim = claims.exact_as_readelf(self.arch, exact)
+            if exact.rules[exact.return_address_register].kind == ExactKind.UNSPECIFIED:
+                claim = claim._replace(ra="-")
+            if exact.rules[ABIS[self.arch].frame_pointer].kind == ExactKind.UNSPECIFIED:
+                claim = claim._replace(fp="-")
         else:
-            assert ("rule", *row[2:]) == slow
+            assert isinstance(slow, Slow)
+            assert ("rule", *row[2:]) == slow.in_table
             claim = claims.table_as_readelf(self.arch, row)
         flags = [f" {name}" for flag, name in FLAG_NAMES.items() if row.flags & flag]
         return f"{claim.cfa} ra={claim.ra} fp={claim.fp}{''.join(flags)}"

@@ -188,7 +188,7 @@ def _as_saved(rule: Rule | None) -> tuple[Saved, int] | None:
             return None
 
 
-def exact_as_slow(arch: str, flags: int, row: ExactRow) -> Hashable:
+def exact_as_slow(arch: str, flags: int, row: ExactRow) -> tuple[Hashable, ...]:
     """The table's exact row, in the form of slow_as_table."""
     cfa: CfaRegister | CfaExpression = CfaRegister(row.cfa_register, row.cfa_offset)
     if row.cfa_expression:
