@@ -128,10 +128,12 @@ static bool restore(struct cfi_machine *machine) {
     return true;
 }
 
-/* Instructions about the CFA. False: not one of them, or malformed (then the cursor has failed). */
+/* Instructions about the CFA. False: not one of them, or one that changes half of what was no register
+ * and offset before. */
 static bool run_cfa_instruction(struct cfi_machine *machine, uint8_t opcode) {
     struct cursor *cursor = &machine->cursor;
     struct cfi_rules *rules = &machine->rules;
+    bool was_offset = rules->cfa_defined && !rules->cfa_is_expression;
     uint64_t number;
     switch (opcode) {
     case DW_CFA_def_cfa:
@@ -144,13 +146,13 @@ static bool run_cfa_instruction(struct cfi_machine *machine, uint8_t opcode) {
         return true;
     case DW_CFA_def_cfa_register:
         define_cfa(rules, cursor_uleb(cursor), rules->cfa_offset);
-        return true;
+        return was_offset;
     case DW_CFA_def_cfa_offset:
         rules->cfa_offset = (int64_t)cursor_uleb(cursor);
-        return true;
+        return was_offset;
     case DW_CFA_def_cfa_offset_sf:
         rules->cfa_offset = factored(machine, (uint64_t)cursor_sleb(cursor));
-        return true;
+        return was_offset;
     case DW_CFA_def_cfa_expression:
         rules->cfa_expression = take_block(cursor);
         rules->cfa_is_expression = true;
@@ -290,7 +292,8 @@ enum cfi_status cfi_begin(struct cfi_machine *machine, const struct cfi_program 
     while (cursor_left(&machine->cursor)) {
         uint8_t opcode = cursor_u8(&machine->cursor);
         uint64_t location;
-        if (read_advance(machine, opcode, &location) || !run_instruction(machine, opcode) ||
+        bool is_restore = (opcode & 0xc0) == DW_CFA_restore || opcode == DW_CFA_restore_extended;
+        if (is_restore || read_advance(machine, opcode, &location) || !run_instruction(machine, opcode) ||
             machine->cursor.failed)
             return CFI_MALFORMED;
     }

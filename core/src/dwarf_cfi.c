@@ -67,8 +67,22 @@ static bool encoding_is_usable(uint8_t encoding) {
     return !(encoding & POINTER_INDIRECT) && base <= POINTER_DATA_RELATIVE && format_known;
 }
 
+/* The personality routine, of which only the size matters. */
+static void skip_personality(struct cursor *data, const struct unspool_section *section) {
+    uint8_t encoding = cursor_u8(data);
+    if (encoding == POINTER_OMIT)
+        return;
+    if ((encoding & 0x70) == POINTER_ALIGNED) { /* an absolute pointer, filled up to a multiple of 8 */
+        uint64_t address = section->address + (uint64_t)(data->at - section->bytes);
+        cursor_take(data, -address & 7);
+        encoding = POINTER_ABSOLUTE;
+    }
+    read_encoded(data, encoding);
+}
+
 /* The augmentation's letters in order (LSB Core, 10.6.1.1.1). False: a letter that can't be skipped. */
-static bool read_augmentation(struct cie *cie, const char *letters, struct cursor *body) {
+static bool read_augmentation(struct cie *cie, const struct unspool_section *section, const char *letters,
+                              struct cursor *body) {
     struct cursor data = *body;
     if (letters[0] == 'z') {
         uint64_t size = cursor_uleb(body);
@@ -80,7 +94,6 @@ static bool read_augmentation(struct cie *cie, const char *letters, struct curso
         letters++;
     }
     for (; *letters; letters++) {
-        uint8_t encoding;
         switch (*letters) {
         case 'R':
             cie->pointer_encoding = cursor_u8(&data);
@@ -89,9 +102,7 @@ static bool read_augmentation(struct cie *cie, const char *letters, struct curso
             cursor_u8(&data);
             break;
         case 'P':
-            encoding = cursor_u8(&data);
-            if (encoding != POINTER_OMIT)
-                read_encoded(&data, encoding);
+            skip_personality(&data, section);
             break;
         case 'S':
             cie->is_signal = true;
@@ -99,8 +110,8 @@ static bool read_augmentation(struct cie *cie, const char *letters, struct curso
         case 'B': /* signed with the B key */
         case 'G': /* memory is tagged */
             break;
-        default:
-            return cie->has_augmentation_size && !data.failed; /* 'z' tells where the rest ends */
+        default: /* 'z' tells where its data ends, but not what it means for the FDEs */
+            return false;
         }
     }
     if (!cie->has_augmentation_size)
@@ -108,7 +119,7 @@ static bool read_augmentation(struct cie *cie, const char *letters, struct curso
     return !data.failed;
 }
 
-static bool parse_cie(struct cie *cie, const struct entry *entry) {
+static bool parse_cie(struct cie *cie, const struct entry *entry, const struct unspool_section *section) {
     struct cursor body = entry->body;
     uint8_t version = cursor_u8(&body);
     const char *letters = (const char *)body.at;
@@ -132,7 +143,7 @@ static bool parse_cie(struct cie *cie, const struct entry *entry) {
     uint64_t number = version == 1 ? cursor_u8(&body) : cursor_uleb(&body);
     cie->return_address_register = number < UNSPOOL_REGISTERS ? (uint8_t)number : UNSPOOL_REGISTERS;
     cie->pointer_encoding = POINTER_ABSOLUTE;
-    if (!read_augmentation(cie, letters, &body) || body.failed)
+    if (!read_augmentation(cie, section, letters, &body) || body.failed)
         return false;
     cie->instructions = body.at;
     cie->instructions_size = (uint32_t)cursor_left(&body);
@@ -151,7 +162,7 @@ static const struct cie *find_cie(struct cfi_reader *reader, uint32_t section_in
         !entry.is_cie)
         return NULL;
     *cie = (struct cie){.offset = offset, .section = section_index};
-    cie->usable = parse_cie(cie, &entry);
+    cie->usable = parse_cie(cie, &entry, section);
     if (!cie->usable)
         cie->instructions = section->bytes; /* remembered as unusable */
     return cie;

@@ -107,12 +107,15 @@ static enum exact_status find_return_address(struct evaluator *evaluator, uint64
     uint32_t number = evaluator->program->return_address_register;
     if (number >= UNSPOOL_REGISTERS)
         return EXACT_NO_RULE;
-    bool by_omission = evaluator->rules->kind[number] == UNSPOOL_EXACT_UNSPECIFIED;
-    if (by_omission && evaluator->input->arch == UNSPOOL_AARCH64 && number == UNSPOOL_AARCH64_LR) {
-        *value = evaluator->before->value[number];
-        return is_known(evaluator->before, number) ? EXACT_OK : EXACT_REGISTER_UNKNOWN;
-    }
-    return apply(evaluator, number, value);
+    uint8_t kind = evaluator->rules->kind[number];
+    bool is_in_lr = evaluator->input->arch == UNSPOOL_AARCH64 && number == UNSPOOL_AARCH64_LR &&
+                    (kind == UNSPOOL_EXACT_UNSPECIFIED || kind == UNSPOOL_EXACT_SAME);
+    if (!is_in_lr)
+        return apply(evaluator, number, value);
+    /* Only where it was interrupted does a function find its own return address in lr. */
+    *value = evaluator->before->value[number];
+    return is_known(evaluator->before, number) && !evaluator->before->pc_is_return_address ? EXACT_OK
+                                                                                           : EXACT_NO_RULE;
 }
 
 /* True when the step must fail because this register can't be had; other registers are merely unknown. */

@@ -48,79 +48,79 @@ static bool add_piece(struct vector *pieces, uint64_t start, uint64_t end, uint3
     return piece != NULL;
 }
 
-/* The FDE that starts last claims an address, as the binary search of every unwinder has it. Wanted
- * afterwards are the FDEs that lost a part of their range to another. */
-static bool claim_by_last_start(const struct vector *fdes, bool *wanted, struct unspool_problems *problems,
-                                struct vector *pieces) {
+/* Sweeps over the wanted FDEs: of those that hold an address, the one that starts last claims it, as the
+ * binary search of every unwinder has it; where it ends, the one around it holds again. */
+static bool sweep(const struct vector *fdes, const bool *wanted, struct unspool_problems *problems,
+                  struct vector *pieces) {
     const struct fde *all = fdes->items;
     size_t count = 0;
     uint64_t *order = sort_by_start(fdes, wanted, &count);
-    bool ok = order != NULL;
-    for (size_t i = 0; ok && i < count; i++) {
-        uint32_t number = (uint32_t)order[i];
-        const struct fde *fde = &all[number];
-        struct piece *last = pieces->count ? (struct piece *)pieces->items + pieces->count - 1 : NULL;
-        wanted[number] = false;
-        if (last && last->end > fde->start) {
-            bool is_same = all[last->fde].start == fde->start && all[last->fde].end == fde->end;
-            if (is_same) /* folded code has two FDEs that say the same */
-                continue;
-            add_problem(problems, UNSPOOL_PROBLEM_OVERLAP, fde->section, fde->offset);
-            wanted[last->fde] = true;
-            last->end = fde->start;
-            pieces->count -= last->start == last->end;
+    uint32_t *open = malloc((count + 1) * sizeof *open); /* FDEs begun and not ended, the last on top */
+    size_t depth = 0;
+    uint64_t at = 0; /* everything below is decided */
+    bool ok = order && open;
+    for (size_t i = 0; ok && i <= count; i++) {
+        const struct fde *next = i < count ? &all[(uint32_t)order[i]] : NULL;
+        uint64_t start = next ? next->start : UINT64_MAX;
+        while (ok && depth && at < start) {
+            const struct fde *top = &all[open[depth - 1]];
+            uint64_t end = top->end < start ? top->end : start;
+            ok = add_piece(pieces, at, end, open[depth - 1]);
+            at = end > at ? end : at;
+            depth -= top->end <= start;
         }
-        ok = add_piece(pieces, fde->start, fde->end, number);
+        if (!next)
+            break;
+        if (depth && all[open[depth - 1]].end > start) {
+            const struct fde *top = &all[open[depth - 1]];
+            if (top->start == start && top->end == next->end) /* folded code has two that say the same */
+                continue;
+            add_problem(problems, UNSPOOL_PROBLEM_OVERLAP, next->section, next->offset);
+        }
+        open[depth++] = (uint32_t)order[i];
+        at = start;
     }
+    free(open);
     free(order);
     return ok;
 }
 
-/* Gives the wanted FDEs what no piece claims yet; among themselves, the first keeps it. */
-static bool fill_gaps(const struct vector *fdes, const bool *wanted, struct vector *pieces) {
-    const struct fde *all = fdes->items;
-    struct vector old = *pieces;
-    const struct piece *old_pieces = old.items;
-    size_t count = 0;
-    uint64_t *order = sort_by_start(fdes, wanted, &count);
-    bool ok = order != NULL;
+/* All of `first`, and what of `second` lies in its gaps. */
+static bool merge(const struct vector *first, const struct vector *second, struct vector *merged) {
+    const struct piece *fixed = first->items;
+    const struct piece *filler = second->items;
     size_t next = 0;
-    uint64_t claimed = 0; /* everything below is decided */
-    *pieces = (struct vector){0};
-    for (size_t i = 0; ok && i < count; i++) {
-        uint32_t number = (uint32_t)order[i];
-        const struct fde *fde = &all[number];
-        for (; ok && next < old.count && old_pieces[next].start < fde->end; next++) {
-            const struct piece *piece = &old_pieces[next];
-            uint64_t from = fde->start > claimed ? fde->start : claimed;
-            ok = add_piece(pieces, from, piece->start, number) &&
-                 add_piece(pieces, piece->start, piece->end, piece->fde);
-            claimed = piece->end;
+    bool ok = true;
+    for (size_t i = 0; ok && i < second->count; i++) {
+        uint64_t at = filler[i].start;
+        if (next && fixed[next - 1].end > at)
+            at = fixed[next - 1].end;
+        for (; ok && next < first->count && fixed[next].start < filler[i].end; next++) {
+            ok = add_piece(merged, at, fixed[next].start, filler[i].fde) &&
+                 add_piece(merged, fixed[next].start, fixed[next].end, fixed[next].fde);
+            at = fixed[next].end > at ? fixed[next].end : at;
         }
-        uint64_t from = fde->start > claimed ? fde->start : claimed;
-        ok = ok && add_piece(pieces, from, fde->end, number);
-        claimed = claimed > fde->end ? claimed : fde->end;
+        ok = ok && add_piece(merged, at, filler[i].end, filler[i].fde);
     }
-    for (; ok && next < old.count; next++)
-        ok = add_piece(pieces, old_pieces[next].start, old_pieces[next].end, old_pieces[next].fde);
-    free(order);
-    free(old.items);
+    for (; ok && next < first->count; next++)
+        ok = add_piece(merged, fixed[next].start, fixed[next].end, fixed[next].fde);
     return ok;
 }
 
 bool cut_into_pieces(const struct vector *fdes, const struct unspool_section *sections,
                      struct unspool_problems *problems, struct vector *pieces) {
     const struct fde *all = fdes->items;
+    struct vector eh_frame = {0};
+    struct vector debug_frame = {0};
     bool *wanted = calloc(fdes->count + 1, sizeof *wanted);
-    bool some_left = false;
     for (size_t i = 0; wanted && i < fdes->count; i++)
         wanted[i] = sections[all[i].section].kind == UNSPOOL_EH_FRAME;
-    bool ok = wanted && claim_by_last_start(fdes, wanted, problems, pieces);
-    for (size_t i = 0; ok && i < fdes->count; i++) {
-        wanted[i] = wanted[i] || sections[all[i].section].kind != UNSPOOL_EH_FRAME;
-        some_left = some_left || wanted[i];
-    }
-    ok = ok && (!some_left || fill_gaps(fdes, wanted, pieces));
+    bool ok = wanted && sweep(fdes, wanted, problems, &eh_frame);
+    for (size_t i = 0; ok && i < fdes->count; i++)
+        wanted[i] = sections[all[i].section].kind != UNSPOOL_EH_FRAME;
+    ok = ok && sweep(fdes, wanted, problems, &debug_frame) && merge(&eh_frame, &debug_frame, pieces);
     free(wanted);
+    free(eh_frame.items);
+    free(debug_frame.items);
     return ok;
 }
