@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 CORE_SOURCES = $(wildcard core/src/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle fuzz-smoke bench format clean
+.PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle proof fuzz-smoke bench format clean
 .PHONY: run-packages test-packages
 
 help: ## List the targets
@@ -45,6 +45,9 @@ pytest: setup ## Run the Python tests
 
 oracle: setup ## Single-step programs and compare every stack with the true one
 	$(PYTHON) -m tests.oracle
+
+proof: setup ## Compare the unwind tables of many real files with readelf's rows
+	$(PYTHON) -m tests.proof.readelf_proof
 
 fuzz-smoke: setup ## Fuzz every parser for 60 seconds in all
 	cmake --preset fuzz >/dev/null
