@@ -141,12 +141,25 @@ static void cfa_instructions(void) {
 }
 
 static void a_cfa_expression_lasts_until_the_next_definition(void) {
-    begin(CFI(DEF_CFA_EXPRESSION(2), OP_BREG0 + R10, 0, ADVANCE(4), DEF_CFA_REGISTER(RSP)));
+    begin(CFI(DEF_CFA_EXPRESSION(2), OP_BREG0 + R10, 0, ADVANCE(4), DEF_CFA(RSP, 8)));
     expect_row(0x1000, 0x1004);
     CHECK(machine.rules.cfa_is_expression && machine.rules.cfa_defined);
     CHECK(machine.rules.cfa_expression == program.instructions + 1);
     expect_row(0x1004, 0x1100);
     expect_cfa(RSP, 8);
+}
+
+static void half_a_cfa_changes_only_what_was_register_and_offset(void) {
+    begin(CFI(DEF_CFA_EXPRESSION(1), OP_LIT0, DEF_CFA_REGISTER(RSP)));
+    CHECK_EQUAL(cfi_next_row(&machine), CFI_MALFORMED);
+    begin(CFI(DEF_CFA_EXPRESSION(1), OP_LIT0, DEF_CFA_OFFSET(8)));
+    CHECK_EQUAL(cfi_next_row(&machine), CFI_MALFORMED);
+    begin(CFI(DEF_CFA_EXPRESSION(1), OP_LIT0, DEF_CFA_OFFSET_SF(-1)));
+    CHECK_EQUAL(cfi_next_row(&machine), CFI_MALFORMED);
+    begin(CFI(DEF_CFA_OFFSET(8)));
+    program.initial_size = 0;
+    CHECK_EQUAL(cfi_begin(&machine, &program), CFI_ROW);
+    CHECK_EQUAL(cfi_next_row(&machine), CFI_MALFORMED);
 }
 
 static void register_instructions(void) {
@@ -270,12 +283,20 @@ static void rows_before_the_malformed_part_hold(void) {
     CHECK_EQUAL(cfi_next_row(&machine), CFI_MALFORMED);
 }
 
-static void initial_instructions_may_not_advance(void) {
-    const uint8_t initial[] = {DEF_CFA(RSP, 8), ADVANCE(1)};
+static void expect_malformed_initial(const uint8_t *initial, size_t size) {
     begin(NO_CFI);
     program.initial = initial;
-    program.initial_size = sizeof initial;
+    program.initial_size = (uint32_t)size;
     CHECK_EQUAL(cfi_begin(&machine, &program), CFI_MALFORMED);
+}
+
+static void initial_instructions_may_not_advance_nor_restore(void) {
+    expect_malformed_initial(CFI(DEF_CFA(RSP, 8), ADVANCE(1)));
+    expect_malformed_initial(CFI(DEF_CFA(RSP, 8), SET_LOC(0x1000)));
+    expect_malformed_initial(CFI(DEF_CFA(RSP, 8), RESTORE(RBX)));
+    expect_malformed_initial(CFI(DEF_CFA(RSP, 8), RESTORE_EXTENDED(RBX)));
+    expect_malformed_initial(CFI(RESTORE_STATE));
+    expect_malformed_initial(CFI(0x0c, RSP));
 }
 
 static void without_initial_instructions_there_is_no_cfa(void) {
@@ -341,6 +362,7 @@ int main(void) {
     RUN(a_location_never_goes_back);
     RUN(cfa_instructions);
     RUN(a_cfa_expression_lasts_until_the_next_definition);
+    RUN(half_a_cfa_changes_only_what_was_register_and_offset);
     RUN(register_instructions);
     RUN(expressions_are_kept_as_blocks);
     RUN(restore_goes_back_to_the_initial_rule);
@@ -351,7 +373,7 @@ int main(void) {
     RUN(untracked_registers_are_parsed_and_dropped);
     RUN(truncated_and_unknown_instructions_are_malformed);
     RUN(rows_before_the_malformed_part_hold);
-    RUN(initial_instructions_may_not_advance);
+    RUN(initial_instructions_may_not_advance_nor_restore);
     RUN(without_initial_instructions_there_is_no_cfa);
     RUN(changes_of_registers_are_told);
     RUN(encoded_pointers);

@@ -208,7 +208,6 @@ static void augmentations(void) {
     expect_augmentation("zSR", CFI(0), UNSPOOL_ROW_SIGNAL);
     expect_augmentation("zRB", CFI(0), 0);
     expect_augmentation("zRGB", CFI(0), 0);
-    expect_augmentation("zRX", CFI(0, 0xaa, 0xbb), 0); /* 'z' says where what 'X' brings ends */
     expect_augmentation("S", NO_CFI, UNSPOOL_ROW_SIGNAL);
     expect_augmentation("B", NO_CFI, 0);
     expect_augmentation("R", CFI(0x04), 0);
@@ -216,6 +215,22 @@ static void augmentations(void) {
 
 static void a_personality_may_be_left_out(void) {
     expect_augmentation("zPLR", CFI(0xff, 0x1b, 0x04), 0);
+}
+
+/* The pointer stands at a multiple of 8 of the address space. */
+static void a_personality_may_be_aligned(void) {
+    for (uint8_t gap = 0; gap < 8; gap++) {
+        uint8_t data[2 + 7 + 8] = {POINTER_ALIGNED};
+        data[1 + gap + 8] = 0x04; /* 'R' */
+        struct cie_shape cie = shape("zPR", data, 2u + gap + 8);
+        begin();
+        write_cie(&writer, &cie);
+        const uint8_t *pointer = writer.bytes + writer.size - cie.instructions_size - 1 - 8;
+        section.address = 0x400000 - (uint64_t)(pointer - writer.bytes);
+        write_raw_fde(0, CFI(U64(0x1000), U64(0x20), 0));
+        read_section();
+        expect_one_fde(0x1000, 0x1020);
+    }
 }
 
 static void augmentations_that_cannot_be_skipped(void) {
@@ -226,6 +241,7 @@ static void augmentations_that_cannot_be_skipped(void) {
     } cases[] = {
         {"X", {0}, 0},
         {"RX", {0x04}, 1},
+        {"zRX", {0x04, 0xaa}, 2}, /* 'z' says where its data ends, but not what it means */
         {"zR", {0}, 0},           /* no room for the encoding */
         {"zP", {0x00, 1, 2}, 3},  /* nor for the personality */
         {"zPR", {0x07, 0, 0}, 3}, /* of no known format */
@@ -436,6 +452,7 @@ int main(void) {
     RUN(encodings_that_cannot_be_resolved);
     RUN(augmentations);
     RUN(a_personality_may_be_left_out);
+    RUN(a_personality_may_be_aligned);
     RUN(augmentations_that_cannot_be_skipped);
     RUN(the_ancient_eh_augmentation_brings_a_pointer);
     RUN(lengths_of_64_bits);
