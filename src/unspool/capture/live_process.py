@@ -9,41 +9,22 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from unspool.binaries import BinaryError
 from unspool.capture import ptrace
 from unspool.capture.errors import CaptureError
 from unspool.capture.memory_map import MemoryMap, open_mapped_file
-from unspool.unwind import Registers, Snapshot, Stack, Unwinder
+from unspool.capture.process import CapturedProcess, CapturedThread
+from unspool.capture.stack_copy import copy_stacks
+from unspool.unwind import Snapshot, Unwinder
 
-_STACK_LIMIT = 64 << 20  # bytes copied of a stack; more than any stack in use
-_HEAP_STACK_LIMIT = 1 << 20  # the same where the mapping is no stack of its own (coroutines, arenas)
-_HEAP_MAPPING = 16 << 20  # a mapping larger than this may be such a one
-_SCAN_LIMIT = 256 << 10  # bytes of a stack that are searched for the place of a signal frame
 _SCHEDULER_PASSES = 3  # how often threads are listed again to find new ones
-
-# Where struct ucontext has the interrupted sp, in words from its start (signal_frame.c has the layout).
-_SP_IN_UCONTEXT = {"x86_64": 20, "aarch64": 54}
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedThread:
-    """One thread as it was. stopped_seconds: how long it stood still. problem: why there is no stack."""
-
-    tid: int
-    name: str
-    state: str  # the letter of proc(5): R running, S sleeping, D waiting for a device, T stopped, ...
-    registers: Registers | None = None
-    memory: Snapshot | None = None
-    stopped_seconds: float = 0.0
-    problem: str | None = None
 
 
 @dataclass(slots=True)
-class LiveProcess:
+class LiveProcess(CapturedProcess):
     """A process to look at. Raises CaptureError where it can't be."""
 
     pid: int
@@ -97,12 +78,6 @@ class LiveProcess:
         except OSError:
             raise CaptureError(f"process {self.pid} has ended", "look at another one") from None
 
-    def walk(self, thread: CapturedThread) -> Stack | None:
-        """The thread's stack; None where there is none to walk."""
-        if thread.registers is None or thread.memory is None:
-            return None
-        return self.unwinder.walk(thread.registers, thread.memory)
-
     def _capture_thread(self, tid: int) -> CapturedThread | None:
         try:
             name, state = _name_and_state(self.pid, tid)
@@ -115,7 +90,7 @@ class LiveProcess:
             start = time.perf_counter()
             with ptrace.stopped(tid):
                 registers = ptrace.read_registers(tid, self.arch)
-                regions = _copy_stacks(memory, self.memory_map, registers, self.arch)
+                regions = copy_stacks(partial(_read, memory), self.memory_map, registers, self.arch)
             seconds = time.perf_counter() - start
             return CapturedThread(tid, name, state, registers, Snapshot(regions), seconds)
         except ptrace.NotStopped:
@@ -182,51 +157,9 @@ def _not_permitted(pid: int) -> CaptureError:
     )
 
 
-def _copy_stacks(
-    memory: int, memory_map: MemoryMap, registers: Registers, arch: str
-) -> list[tuple[int, bytes]]:
-    """The stack from sp up, and where a signal handler runs on a stack of its own, the one below it."""
-    regions: list[tuple[int, bytes]] = []
-    pending = [registers.sp]
-    while pending and len(regions) < 4:
-        sp = pending.pop()
-        if any(address <= sp < address + len(data) for address, data in regions):
-            continue
-        data = _copy_stack(memory, memory_map, sp)
-        following = min((address for address, _ in regions if address >= sp), default=1 << 64)
-        data = data[: following - sp]
-        if data:
-            regions.append((sp, data))
-            pending += _interrupted_sps(data, sp, arch)
-    return regions
-
-
-def _copy_stack(memory: int, memory_map: MemoryMap, sp: int) -> bytes:
-    entry = memory_map.find(sp)
-    if entry is None:  # mapped since: one try
-        size = _HEAP_STACK_LIMIT
-    else:
-        size = entry.end - sp
-        is_stack = entry.path == "[stack]" or entry.end - entry.start <= _HEAP_MAPPING
-        size = min(size, _STACK_LIMIT if is_stack else _HEAP_STACK_LIMIT)
+def _read(memory: int, address: int, size: int) -> bytes:
+    """From /proc/PID/mem; nothing where nothing can be read, which includes all addresses above 2**63."""
     try:
-        return os.pread(memory, size, sp)
-    except OSError:
+        return os.pread(memory, size, address)
+    except (OSError, OverflowError):
         return b""
-
-
-def _interrupted_sps(stack: bytes, sp: int, arch: str) -> list[int]:
-    """Where signal frames on this copy may say that the interrupted stack is. Only to know what to copy:
-    the walk relies on none of it."""
-    words = np.frombuffer(stack[: min(len(stack), _SCAN_LIMIT) & ~7], dtype=np.uint64)
-    sp_word = _SP_IN_UCONTEXT[arch]
-    count = len(words) - sp_word
-    if count <= 0:
-        return []
-    # struct ucontext: uc_flags, uc_link (0), then the alternate stack: its start, flags, size.
-    starts, sizes = words[2 : 2 + count], words[4 : 4 + count]
-    here = np.uint64(sp)
-    candidates = (
-        (words[:count] < 16) & (words[1 : 1 + count] == 0) & (starts <= here) & (here - starts < sizes)
-    )
-    return [int(words[index + sp_word]) for index in np.flatnonzero(candidates)]

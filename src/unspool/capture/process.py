@@ -1,0 +1,50 @@
+"""What a live process and a core file have in common, for those who print stacks of either."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from unspool.capture.memory_map import MemoryMap
+from unspool.unwind import Registers, Snapshot, Stack, Unwinder
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedThread:
+    """One thread as it was. stopped_seconds: how long it stood still. problem: why there is no stack."""
+
+    tid: int
+    name: str
+    state: str  # the letter of proc(5): R running, S sleeping, D waiting for a device, ...; "" = not known
+    registers: Registers | None = None
+    memory: Snapshot | None = None
+    stopped_seconds: float = 0.0
+    problem: str | None = None
+
+
+class CapturedProcess(ABC):
+    """A process whose threads can be captured, then walked. Call load_modules before walk."""
+
+    pid: int
+    arch: str
+    missing: dict[str, str]  # files that can't be used: why
+    memory_map: MemoryMap
+    unwinder: Unwinder
+
+    @abstractmethod
+    def load_modules(self) -> None:
+        """Open the files that are mapped and compile their tables. A file that can't be read is named
+        in `missing`; its code counts as code without unwind information."""
+
+    @abstractmethod
+    def thread_ids(self) -> list[int]:
+        """Raises CaptureError."""
+
+    @abstractmethod
+    def capture(self, tids: list[int] | None = None) -> Iterator[CapturedThread]:
+        """Each thread, or those of tids, in turn. Raises CaptureError."""
+
+    def walk(self, thread: CapturedThread) -> Stack | None:
+        """The thread's stack; None where there is none to walk."""
+        if thread.registers is None or thread.memory is None:
+            return None
+        return self.unwinder.walk(thread.registers, thread.memory)

@@ -1,0 +1,69 @@
+"""Which part of memory to copy so that a thread's stack can be walked: from sp up, and where a signal
+handler runs on a stack of its own, the interrupted one too.
+
+Only copies: nothing here decides what a frame is. Whatever registers and memory hold, the copies are bounded.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from unspool.capture.memory_map import MemoryMap
+from unspool.unwind import Registers
+
+STACK_LIMIT = 64 << 20  # bytes copied of a stack; more than any stack in use
+_HEAP_STACK_LIMIT = 1 << 20  # the same where the mapping is no stack of its own (coroutines, arenas)
+_HEAP_MAPPING = 16 << 20  # a mapping larger than this may be such a one
+_SCAN_LIMIT = 256 << 10  # bytes of a stack that are searched for the place of a signal frame
+_STACKS = 4  # handlers that interrupt handlers, each on a stack of its own
+
+# Where struct ucontext has the interrupted sp, in words from its start (signal_frame.c has the layout).
+_SP_IN_UCONTEXT = {"x86_64": 20, "aarch64": 54}
+
+# (address, size): the bytes from there on, as many of them as can be read. It raises nothing.
+ReadMemory: TypeAlias = Callable[[int, int], bytes]
+
+
+def copy_stacks(
+    read: ReadMemory, memory_map: MemoryMap, registers: Registers, arch: str
+) -> list[tuple[int, bytes]]:
+    """(address, bytes) of each stack, not overlapping."""
+    regions: list[tuple[int, bytes]] = []
+    pending = [registers.sp]
+    while pending and len(regions) < _STACKS:
+        sp = pending.pop()
+        if any(address <= sp < address + len(data) for address, data in regions):
+            continue
+        data = read(sp, _stack_size(memory_map, sp))
+        following = min((address for address, _ in regions if address >= sp), default=1 << 64)
+        data = data[: following - sp]
+        if data:
+            regions.append((sp, data))
+            pending += _interrupted_sps(data, sp, arch)
+    return regions
+
+
+def _stack_size(memory_map: MemoryMap, sp: int) -> int:
+    entry = memory_map.find(sp)
+    if entry is None:  # mapped since: one try
+        return _HEAP_STACK_LIMIT
+    is_stack = entry.path == "[stack]" or entry.end - entry.start <= _HEAP_MAPPING
+    return min(entry.end - sp, STACK_LIMIT if is_stack else _HEAP_STACK_LIMIT)
+
+
+def _interrupted_sps(stack: bytes, sp: int, arch: str) -> list[int]:
+    """Where signal frames on this copy may say that the interrupted stack is. Only to know what to copy:
+    the walk relies on none of it."""
+    words = np.frombuffer(stack[: min(len(stack), _SCAN_LIMIT) & ~7], dtype=np.uint64)
+    sp_word = _SP_IN_UCONTEXT[arch]
+    count = len(words) - sp_word
+    if count <= 0:
+        return []
+    # struct ucontext: uc_flags, uc_link (0), then the alternate stack: its start, flags, size.
+    starts, sizes = words[2 : 2 + count], words[4 : 4 + count]
+    here = np.uint64(sp)
+    candidates = (
+        (words[:count] < 16) & (words[1 : 1 + count] == 0) & (starts <= here) & (here - starts < sizes)
+    )
+    return [int(words[index + sp_word]) for index in np.flatnonzero(candidates)]

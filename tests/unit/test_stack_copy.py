@@ -1,0 +1,95 @@
+"""Which memory is copied for a walk: the stack from sp up, and the one that a signal interrupted."""
+
+import struct
+
+import pytest
+
+from unspool.capture.memory_map import MapEntry, MemoryMap
+from unspool.capture.stack_copy import STACK_LIMIT, copy_stacks
+from unspool.unwind import Registers
+
+MIB = 1 << 20
+
+
+def mapping(start: int, size: int, path: str = "") -> MapEntry:
+    return MapEntry(start, start + size, "rw-p", 0, "", 0, path)
+
+
+class Reads:
+    """A reader over a few pieces of memory, which remembers what was asked of it."""
+
+    def __init__(self, *pieces: tuple[int, bytes]) -> None:
+        self.pieces = pieces
+        self.asked: list[tuple[int, int]] = []
+
+    def __call__(self, address: int, size: int) -> bytes:
+        self.asked.append((address, size))
+        for start, data in self.pieces:
+            if start <= address < start + len(data):
+                return data[address - start :][:size]
+        return b""
+
+
+def signal_context(interrupted_sp: int, stack_start: int, stack_size: int, sp_word: int) -> bytes:
+    """struct ucontext of a handler on an alternate stack, as far as the interrupted sp."""
+    words = [0] * (sp_word + 1)
+    words[0], words[2], words[4], words[sp_word] = 7, stack_start, stack_size, interrupted_sp
+    return struct.pack(f"<{len(words)}Q", *words)
+
+
+def test_the_stack_is_copied_from_sp_to_the_end_of_its_mapping() -> None:
+    reads = Reads((0x10000, b"s" * 0x2000))
+    regions = copy_stacks(reads, MemoryMap([mapping(0x10000, 0x2000)]), Registers(pc=1, sp=0x10800), "x86_64")
+    assert regions == [(0x10800, b"s" * 0x1800)]
+
+
+@pytest.mark.parametrize(
+    ("size", "path", "asked"),
+    [
+        (16 * MIB, "", 16 * MIB),
+        (17 * MIB, "", MIB),
+        (17 * MIB, "[stack]", 17 * MIB),
+        (1 << 40, "[stack]", STACK_LIMIT),
+    ],
+)
+def test_a_large_mapping_is_copied_whole_only_if_it_is_a_stack(size: int, path: str, asked: int) -> None:
+    reads = Reads()
+    assert (
+        copy_stacks(reads, MemoryMap([mapping(0x10000, size, path)]), Registers(pc=1, sp=0x10000), "x86_64")
+        == []
+    )
+    assert reads.asked == [(0x10000, asked)]
+
+
+@pytest.mark.parametrize(("arch", "sp_word"), [("x86_64", 20), ("aarch64", 54)])
+def test_the_stack_that_a_signal_interrupted_is_copied_too(arch: str, sp_word: int) -> None:
+    context = signal_context(0x80100, 0x10000, 0x1000, sp_word)
+    handler_stack = bytes(0x100) + context + bytes(0x1000 - 0x100 - len(context))
+    reads = Reads((0x10000, handler_stack), (0x80000, b"m" * 0x1000))
+    memory_map = MemoryMap([mapping(0x10000, 0x1000), mapping(0x80000, 0x1000)])
+    regions = copy_stacks(reads, memory_map, Registers(pc=1, sp=0x10000), arch)
+    assert regions == [(0x10000, handler_stack), (0x80100, b"m" * 0xF00)]
+
+
+def test_copies_do_not_overlap_when_the_interrupted_stack_is_below() -> None:
+    """The stack below reaches into the one that is copied already."""
+    context = signal_context(0x10800, 0x11000, 0x1000, 20)
+    stacks = b"m" * 0x1000 + context + bytes(0x1000 - len(context))
+    memory_map = MemoryMap([mapping(0x10000, 0x2000)])
+    regions = copy_stacks(Reads((0x10000, stacks)), memory_map, Registers(pc=1, sp=0x11000), "x86_64")
+    assert regions == [(0x11000, stacks[0x1000:]), (0x10800, b"m" * 0x800)]
+
+
+def test_a_chain_of_signal_frames_ends() -> None:
+    """Each stack claims to have interrupted the next: four are copied."""
+    pieces = []
+    for number in range(20):
+        start = 0x10000 * (number + 1)
+        context = signal_context(start + 0x10000, start, 0x1000, 20)
+        pieces.append((start, context + bytes(0x1000 - len(context))))
+    memory_map = MemoryMap([mapping(start, 0x1000) for start, _ in pieces])
+    assert len(copy_stacks(Reads(*pieces), memory_map, Registers(pc=1, sp=0x10000), "x86_64")) == 4
+
+
+def test_an_sp_beyond_every_mapping_yields_nothing() -> None:
+    assert copy_stacks(Reads(), MemoryMap([]), Registers(pc=1, sp=(1 << 64) - 8), "x86_64") == []
