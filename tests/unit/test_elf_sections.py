@@ -135,7 +135,7 @@ def test_name_outside_of_the_names_is_an_error() -> None:
     made = elf.layout([elf.Section(".a", b"1")])
     binary = Binary.from_bytes(made.patched(made.header_of(".a"), "I", 1000), "file")
     assert binary.section(".a") is None
-    with pytest.raises(BinaryError, match=r"the name of section 1 .* at offset 0x3e8"):
+    with pytest.raises(BinaryError, match=r"the name of section 1 \(0x3e8\) lies outside"):
         binary.sections[1]
 
 

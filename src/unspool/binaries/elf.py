@@ -151,7 +151,7 @@ class ElfBinary(Binary):
         return chosen
 
     def _with_bytes(self, indices: list[int]) -> list[int]:
-        return [i for i in indices if self._sections.headers[i]["type"] != SHT_NOBITS]
+        return [i for i in indices if self._sections.row(i).type != SHT_NOBITS]
 
     def _bytes_of(self, index: int) -> memoryview:
         if self.type == "rel":
@@ -164,20 +164,19 @@ class ElfBinary(Binary):
 
     def _notes(self) -> Iterator[tuple[memoryview, int]]:
         """The bytes of every note section and segment with their alignment, build id's section first."""
-        headers = self._sections.headers
-        preferred = self._with_bytes(self._sections.find_all(".note.gnu.build-id"))
-        others = [int(i) for i in np.flatnonzero(headers["type"] == SHT_NOTE)]
-        places = [
-            (headers[i]["offset"], headers[i]["size"], headers[i]["addralign"]) for i in preferred + others
-        ]
+        sections = self._sections
+        indices = self._with_bytes(sections.find_all(".note.gnu.build-id"))
+        indices += np.flatnonzero(sections.headers["type"] == SHT_NOTE).tolist()
+        rows = [sections.row(i) for i in indices]
+        places = [(row.offset, row.size, row.addralign) for row in rows]
         programs = self._programs(PT_NOTE)
-        places += list(zip(programs["offset"], programs["filesz"], programs["align"], strict=True))
+        places += programs[["offset", "filesz", "align"]].tolist()
         left = _MAX_NOTES
         for offset, size, alignment in places:
-            readable = min(int(size), left, self._source.size - int(offset))
+            readable = min(size, left, self._source.size - offset)
             if readable > 0:
                 left -= readable
-                yield self._source.read(int(offset), readable, "notes"), int(alignment)
+                yield self._source.read(offset, readable, "notes"), alignment
 
     def _eh_frame_by_program_header(self) -> list[UnwindSection]:
         for header in self._programs(PT_GNU_EH_FRAME)[:1]:

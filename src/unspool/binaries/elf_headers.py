@@ -6,7 +6,7 @@ After `read_headers` the tables lie inside the file; what they point to is check
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -74,16 +74,32 @@ _ARCHES: dict[int, Arch] = {62: "x86_64", 183: "aarch64"}
 _TYPES: dict[int, BinaryType] = {1: "rel", 2: "exec", 3: "dyn", 4: "core"}
 
 
+class SectionHeader(NamedTuple):
+    """One row of SECTION_HEADER as plain integers."""
+
+    name: int
+    type: int
+    flags: int
+    addr: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    addralign: int
+    entsize: int
+
+
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """programs: PROGRAM_HEADER[n]; sections: SECTION_HEADER[m], empty if the file has none; names_section:
-    index of the section that holds the sections' names, 0 = none."""
+    """programs: PROGRAM_HEADER[n]; sections: SECTION_HEADER[m], empty if the file has none, which stand at
+    sections_offset; names_section: index of the section that holds the sections' names, 0 = none."""
 
     arch: Arch
     type: BinaryType
     entry: int
     programs: Table
     sections: Table
+    sections_offset: int
     names_section: int
 
 
@@ -112,6 +128,7 @@ def read_headers(source: ByteSource) -> Headers:
         int(header["entry"]),
         programs,
         sections,
+        int(header["shoff"]),
         names_section,
     )
 

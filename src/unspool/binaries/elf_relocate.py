@@ -70,15 +70,16 @@ def relocated(source: ByteSource, sections: SectionTable, arch: Arch, index: int
     if not len(tables):
         return data
     table = int(tables[0])
-    where = int(headers[table]["offset"])
+    header = sections.row(table)
+    where = header.offset
     if len(tables) > 1:
         raise source.error(f"section {index} has {len(tables)} relocation sections", where)
-    if headers[table]["type"] == SHT_REL:
+    if header.type == SHT_REL:
         raise source.error(f"section {table} has relocations without addends", where)
     raw = sections.data(table)
     if len(raw) % RELA.itemsize:
         raise source.error(f"relocation section {table} is no multiple of {RELA.itemsize} bytes", where)
-    addresses, defined = read_object_symbols(source, sections, int(headers[table]["link"]))
+    addresses, defined = read_object_symbols(source, sections, header.link)
     rows = np.frombuffer(raw, dtype=RELA)
     out = np.frombuffer(data, dtype=np.uint8).copy()
     try:

@@ -17,6 +17,7 @@ from unspool.binaries.binary import Section, Segment
 from unspool.binaries.byte_source import ByteSource
 from unspool.binaries.elf_compression import CompressionError, decompress_section, decompress_zdebug
 from unspool.binaries.elf_headers import (
+    SECTION_HEADER,
     SHF_ALLOC,
     SHF_COMPRESSED,
     SHF_EXECINSTR,
@@ -24,10 +25,12 @@ from unspool.binaries.elf_headers import (
     SHT_NOBITS,
     SHT_NULL,
     Headers,
+    SectionHeader,
 )
 
 MAX_NAME = 1 << 12  # bytes of a section's name that are shown
 OBJECT_BASE = 1 << 16  # where an object file's first section is laid out: on a page of any size, not 0
+MAX_OBJECT_ADDRESS = 1 << 47
 
 
 class SectionTable(Sequence[Section]):
@@ -37,6 +40,7 @@ class SectionTable(Sequence[Section]):
     def __init__(self, source: ByteSource, headers: Headers) -> None:
         self._source = source
         self.headers = headers.sections
+        self._headers_offset = headers.sections_offset
         self._names_section = headers.names_section
         self.addresses = self.headers["addr"].astype(np.uint64)
         if headers.type == "rel":
@@ -56,27 +60,31 @@ class SectionTable(Sequence[Section]):
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(index)
-        header = self.headers[index]
+        header = self.row(index)
         return Section(
             self.name(index),
             int(self.addresses[index]),
-            int(header["offset"]),
-            int(header["size"]),
-            int(header["type"]),
-            int(header["flags"]),
+            header.offset,
+            header.size,
+            header.type,
+            header.flags,
             partial(self.data, index),
         )
 
     def __iter__(self) -> Iterator[Section]:
         return (self[i] for i in range(len(self)))
 
+    def row(self, index: int) -> SectionHeader:
+        return SectionHeader(*self.headers[index].tolist())
+
     def name(self, index: int) -> str:
-        start = int(self.headers[index]["name"])
+        start = self.row(index).name
         names = self._names
         if start >= len(names):
             if not start:
                 return ""
-            raise self._source.error(f"the name of section {index} lies outside of the section names", start)
+            what = f"the name of section {index} ({start:#x}) lies outside of the section names,"
+            raise self._source.error(what, self._header_offset(index))
         raw = bytes(names[start : start + MAX_NAME]).partition(b"\0")[0]
         return raw.decode("utf-8", "backslashreplace")
 
@@ -84,8 +92,9 @@ class SectionTable(Sequence[Section]):
         """Indices of the sections with exactly this name."""
         blob = np.frombuffer(self._names, dtype=np.uint8)
         wanted = name.encode() + b"\0"
-        candidates = np.flatnonzero(self.headers["name"] + np.uint64(len(wanted)) <= np.uint64(len(blob)))
-        offsets = self.headers["name"][candidates].astype(np.int64)
+        offsets = self.headers["name"].astype(np.int64)
+        candidates = np.flatnonzero(offsets <= len(blob) - len(wanted))
+        offsets = offsets[candidates]
         for position, byte in enumerate(wanted):
             matches = blob[offsets + position] == byte
             candidates, offsets = candidates[matches], offsets[matches]
@@ -100,67 +109,71 @@ class SectionTable(Sequence[Section]):
 
     def data(self, index: int) -> memoryview:
         """The section's bytes, decompressed; empty for a section without file bytes."""
-        header = self.headers[index]
-        if header["type"] in (SHT_NOBITS, SHT_NULL):
+        header = self.row(index)
+        if header.type in (SHT_NOBITS, SHT_NULL):
             return memoryview(b"")
-        what = f"section {index} ({self.name(index) or 'without a name'})"
-        offset = int(header["offset"])
-        data = self._source.read(offset, int(header["size"]), what)
+        name = self.name(index)
+        what = f"section {index} ({name or 'without a name'})"
+        data = self._source.read(header.offset, header.size, what)
         try:
-            if header["flags"] & SHF_COMPRESSED:
+            if header.flags & SHF_COMPRESSED:
                 return memoryview(decompress_section(data))
-            if self.name(index).startswith(".zdebug_"):
+            if name.startswith(".zdebug_"):
                 return memoryview(decompress_zdebug(data))
         except CompressionError as problem:
-            raise self._source.error(f"{what}: {problem}", offset) from problem
+            raise self._source.error(f"{what}: {problem}", header.offset) from problem
         return data
 
     def code_ranges(self) -> list[tuple[int, int]]:
         """[start, end) of each section that holds code."""
-        flags = SHF_ALLOC | SHF_EXECINSTR
-        which = np.flatnonzero(self.headers["flags"] & flags == flags)
-        return [
-            (start, min(start + int(self.headers[i]["size"]), 2**64 - 1))
-            for i in which
-            for start in (int(self.addresses[i]),)
-        ]
+        code = (self.headers["flags"] & SHF_ALLOC != 0) & (self.headers["flags"] & SHF_EXECINSTR != 0)
+        starts, sizes = self.addresses[code].tolist(), self.headers["size"][code].tolist()
+        return [(start, min(start + size, 2**64 - 1)) for start, size in zip(starts, sizes, strict=True)]
 
     def segments(self) -> tuple[Segment, ...]:
         """An object file's allocated sections as segments, since it has no program headers."""
+        chosen = (self.headers["flags"] & SHF_ALLOC != 0) & (self.headers["size"] > 0)
+        rows = [SectionHeader(*row) for row in self.headers[chosen].tolist()]
         return tuple(
             Segment(
-                int(self.addresses[i]),
-                int(header["offset"]),
-                0 if header["type"] == SHT_NOBITS else int(header["size"]),
-                int(header["size"]),
+                address,
+                row.offset,
+                0 if row.type == SHT_NOBITS else row.size,
+                row.size,
                 True,
-                bool(header["flags"] & SHF_WRITE),
-                bool(header["flags"] & SHF_EXECINSTR),
-                max(int(header["addralign"]), 1),
+                bool(row.flags & SHF_WRITE),
+                bool(row.flags & SHF_EXECINSTR),
+                max(row.addralign, 1),
             )
-            for i, header in enumerate(self.headers)
-            if header["flags"] & SHF_ALLOC and header["size"]
+            for address, row in zip(self.addresses[chosen].tolist(), rows, strict=True)
         )
 
     @cached_property
     def _names(self) -> memoryview:
-        return self.data_of_names() if self._names_section else memoryview(b"")
-
-    def data_of_names(self) -> memoryview:
-        header = self.headers[self._names_section]
-        return self._source.read(int(header["offset"]), int(header["size"]), "the section names")
+        if not self._names_section:
+            return memoryview(b"")
+        header = self.row(self._names_section)
+        return self._source.read(header.offset, header.size, "the section names")
 
     def _lay_out(self) -> npt.NDArray[np.uint64]:
         """Puts allocated sections one after the other, each on a multiple of its alignment."""
-        addresses = np.zeros(len(self.headers), dtype=np.uint64)
+        which = np.flatnonzero(self.headers["flags"] & SHF_ALLOC).tolist()
+        placed: list[int] = []
         next_free = OBJECT_BASE
-        for i in np.flatnonzero(self.headers["flags"] & SHF_ALLOC):
-            align = max(int(self.headers[i]["addralign"]), 1)
+        for i, raw in zip(which, self.headers[which].tolist(), strict=True):
+            row = SectionHeader(*raw)
+            align = max(row.addralign, 1)
             if align & (align - 1):
-                raise self._source.error(f"section {i} is aligned to {align} bytes, not a power of two")
-            address = -(-next_free // align) * align
-            next_free = address + int(self.headers[i]["size"])
-            if next_free >= 1 << 47:
-                raise self._source.error(f"section {i} does not fit into an address space")
-            addresses[i] = address
+                what = f"section {i} is aligned to {align} bytes, not a power of two,"
+                raise self._source.error(what, self._header_offset(i))
+            placed.append(-(-next_free // align) * align)
+            next_free = placed[-1] + row.size
+            if next_free > MAX_OBJECT_ADDRESS:
+                what = f"section {i} ({row.size} bytes) does not fit into an address space"
+                raise self._source.error(what, self._header_offset(i))
+        addresses = np.zeros(len(self.headers), dtype=np.uint64)
+        addresses[which] = np.array(placed, dtype=np.uint64)
         return addresses
+
+    def _header_offset(self, index: int) -> int:
+        return self._headers_offset + index * SECTION_HEADER.itemsize

@@ -81,16 +81,16 @@ def _symbol_sections(source: ByteSource, sections: SectionTable) -> list[SymbolP
 
 def _read_part(source: ByteSource, sections: SectionTable, index: int) -> SymbolPart:
     headers = sections.headers
-    if not 0 < index < len(headers) or headers[index]["type"] not in (SHT_SYMTAB, SHT_DYNSYM):
+    if not 0 < index < len(headers) or sections.row(index).type not in (SHT_SYMTAB, SHT_DYNSYM):
         raise source.error(f"section {index} is expected to hold symbols but does not")
-    where, link = int(headers[index]["offset"]), int(headers[index]["link"])
-    size = int(headers[index]["size"])
-    raw = sections.data(index) if size <= MAX_SYMBOLS * SYMBOL.itemsize else memoryview(b"")
-    if max(size, len(raw)) > MAX_SYMBOLS * SYMBOL.itemsize:
+    header = sections.row(index)
+    where, link = header.offset, header.link
+    raw = sections.data(index) if header.size <= MAX_SYMBOLS * SYMBOL.itemsize else memoryview(b"")
+    if max(header.size, len(raw)) > MAX_SYMBOLS * SYMBOL.itemsize:
         raise source.error(f"symbol section {index} has more than {MAX_SYMBOLS} symbols", where)
     if len(raw) % SYMBOL.itemsize:
         raise source.error(f"symbol section {index} is no multiple of {SYMBOL.itemsize} bytes", where)
-    if link >= len(headers) or headers[link]["type"] == SHT_NOBITS:
+    if link >= len(headers) or sections.row(link).type == SHT_NOBITS:
         raise source.error(f"the names of symbol section {index} are in section {link}", where)
     rows = np.frombuffer(raw, dtype=SYMBOL)
     wide: U32 | None = None
@@ -118,7 +118,7 @@ def make_part(source: ByteSource, rows: Table, wide: U32 | None, names: memoryvi
 
 def _mini_debug_information(source: ByteSource, sections: SectionTable, index: int) -> SymbolPart:
     """.gnu_debugdata is an xz-compressed ELF file of which only .symtab matters."""
-    where = int(sections.headers[index]["offset"])
+    where = sections.row(index).offset
     try:
         inner = MemorySource(decompress_xz(sections.data(index)), f"{source.path}(.gnu_debugdata)")
     except CompressionError as problem:
@@ -142,14 +142,18 @@ def _join(
     parts: list[SymbolPart], sections: SectionTable, code_ranges: list[tuple[int, int]], is_object: bool
 ) -> SymbolTable:
     bases = np.cumsum([0, *(len(part.names) for part in parts)])
-    names = b"".join(part.names for part in parts)
+    names = b"".join([*(part.names for part in parts), bytes(8)])
     none = [np.empty(0, dtype=np.uint64)]
     address = np.concatenate([_addresses(part, sections, is_object) for part in parts] or none)
     size = np.concatenate([part.rows["size"].astype(np.uint64) for part in parts] or none)
     info = np.concatenate([part.rows["info"] for part in parts] or none).astype(np.uint8)
     section = np.concatenate([part.section for part in parts] or none).astype(np.uint32)
     offset = np.concatenate(
-        [part.rows["name"] + np.uint64(base) for part, base in zip(parts, bases, strict=False)] or none
+        [
+            part.rows["name"].astype(np.uint64) + np.uint64(base)
+            for part, base in zip(parts, bases, strict=False)
+        ]
+        or none
     )
     kept = section != 0
     if len(parts) > 1:
@@ -191,8 +195,8 @@ def _doubles(keys: list[U64], offset: U64, names: bytes) -> Mask:
 
 def _name_digests(offset: U64, names: bytes) -> tuple[U64, Mask]:
     """A 64-bit digest of each name up to NUL or '@', eight bytes a step for all names at once; and which
-    names were compared to their end. `names` ends with NUL."""
-    blob = np.frombuffer(names + bytes(8), dtype=np.uint8)
+    names were compared to their end. `names` ends with eight bytes more than all names."""
+    blob = np.frombuffer(names, dtype=np.uint8)
     windows = np.ndarray((len(blob) - 7,), dtype="<u8", buffer=blob, strides=(1,))
     digest = np.zeros(len(offset), dtype=np.uint64)
     active = np.arange(len(offset))
