@@ -21,8 +21,8 @@
 #define CFI(...) (const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__})
 #define NO_CFI (const uint8_t *)"", 0
 
-#define ULEB2(n) ((n) & 0x7f) | 0x80, (n) >> 7
-#define ULEB3(n) ((n) & 0x7f) | 0x80, ((n) >> 7 & 0x7f) | 0x80, (n) >> 14
+#define ULEB2(n) (uint8_t)(((n) & 0x7f) | 0x80), (uint8_t)((n) >> 7)
+#define ULEB3(n) (uint8_t)(((n) & 0x7f) | 0x80), (uint8_t)(((n) >> 7 & 0x7f) | 0x80), (uint8_t)((n) >> 14)
 #define SLEB(n) (uint8_t)(n) & 0x7f
 #define U16(n) (uint8_t)(n), (uint8_t)((n) >> 8)
 #define U32(n) U16(n), U16((uint32_t)(n) >> 16)
