@@ -14,7 +14,7 @@ from tests.slow_cfi import Fde, Section, read_entries
 from unspool.binaries import Binary, BinaryError, UnwindSection
 from unspool.binaries.symbol_table import FUNCTION
 
-X86, ARM = "gcc", "aarch64-linux-gnu-gcc"
+NATIVE, ARM = "gcc", "aarch64-linux-gnu-gcc"
 CLANG_ARM = ("clang-19", "--target=aarch64-linux-gnu")
 
 CODE = """
@@ -53,11 +53,11 @@ def only_section(binary: Binary, kind: str) -> UnwindSection:
 
 NO_EH = ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-g")
 OBJECTS = {
-    "x86_64": ("eh_frame", X86, "-O2"),
-    "x86_64-large": ("eh_frame", X86, "-O2", "-mcmodel=large"),
-    "x86_64-sections": ("eh_frame", "clang-19", "-O2", "-ffunction-sections"),
-    "x86_64-debug": ("debug_frame", X86, *NO_EH),
-    "x86_64-debug-compressed": ("debug_frame", X86, *NO_EH, "-gz"),
+    "gcc": ("eh_frame", NATIVE, "-O2"),
+    "gcc-large": ("eh_frame", NATIVE, "-O2", "-fno-pic", "-mcmodel=large"),
+    "clang-sections": ("eh_frame", "clang-19", "-O2", "-ffunction-sections"),
+    "gcc-debug": ("debug_frame", NATIVE, *NO_EH),
+    "gcc-debug-compressed": ("debug_frame", NATIVE, *NO_EH, "-gz"),
     "aarch64": ("eh_frame", ARM, "-O2"),
     "aarch64-sections": ("eh_frame", *CLANG_ARM, "-ffunction-sections"),
     "aarch64-debug": ("debug_frame", ARM, *NO_EH),
@@ -80,7 +80,7 @@ def test_object_file_is_laid_out_and_relocated(name: str, tmp_path: Path) -> Non
 
 def test_object_file_relocates_as_the_linker_does(tmp_path: Path) -> None:
     """Linked with the same addresses, .eh_frame has the same entries."""
-    path = build(tmp_path, "one.o", X86, "-O2", "-c", code=CODE)
+    path = build(tmp_path, "one.o", NATIVE, "-O2", "-c", code=CODE)
     binary = Binary.open(path)
     places = [f"{s.name} {s.address:#x} : {{ *({s.name}) }}" for s in binary.sections if s.flags & elf.ALLOC]
     script = tmp_path / "script"
@@ -91,7 +91,7 @@ def test_object_file_relocates_as_the_linker_does(tmp_path: Path) -> None:
     assert ours == [(fde.start, fde.end) for fde in fdes(only_section(Binary.open(linked), "eh_frame"))]
 
 
-@pytest.mark.parametrize("compiler", [X86, ARM])
+@pytest.mark.parametrize("compiler", [NATIVE, ARM])
 def test_without_section_headers(compiler: str, tmp_path: Path) -> None:
     """.eh_frame is found through PT_GNU_EH_FRAME and ends with the last FDE (before the terminator)."""
     path = build(tmp_path, "program", compiler, "-O2", code=CODE)
@@ -221,13 +221,13 @@ def test_unusable_header_is_an_error(header: bytes, what: str) -> None:
 
 def test_debug_file_has_no_eh_frame(tmp_path: Path) -> None:
     """`strip --only-keep-debug` keeps the headers of .eh_frame and PT_GNU_EH_FRAME, not the bytes."""
-    path = build(tmp_path, "program", X86, "-g", *NO_EH, code=CODE)
+    path = build(tmp_path, "program", NATIVE, "-g", *NO_EH, code=CODE)
     run("strip", "--only-keep-debug", path)
     assert {section.kind for section in Binary.open(path).unwind_sections()} == {"debug_frame"}
 
 
 def test_eh_frame_and_debug_frame_together(tmp_path: Path) -> None:
-    path = build(tmp_path, "program", X86, *NO_EH, "-gz", code=CODE)
+    path = build(tmp_path, "program", NATIVE, *NO_EH, "-gz", code=CODE)
     binary = Binary.open(path)
     eh_frame, debug_frame = binary.unwind_sections()  # the former is the C library's start code
     assert (eh_frame.kind, debug_frame.kind, debug_frame.address) == ("eh_frame", "debug_frame", 0)
@@ -236,7 +236,7 @@ def test_eh_frame_and_debug_frame_together(tmp_path: Path) -> None:
 
 
 def test_zdebug_frame(tmp_path: Path) -> None:
-    path = build(tmp_path, "program", X86, *NO_EH, code=CODE)
+    path = build(tmp_path, "program", NATIVE, *NO_EH, code=CODE)
     plain = Binary.open(path).unwind_sections()[1]
     run("objcopy", "--compress-debug-sections=zlib-gnu", path)
     binary = Binary.open(path)
@@ -342,7 +342,7 @@ def test_too_many_unwind_sections_are_an_error() -> None:
 
 
 def test_bases_of_relative_pointers(tmp_path: Path) -> None:
-    binary = Binary.open(build(tmp_path, "program", X86, code=CODE))
+    binary = Binary.open(build(tmp_path, "program", NATIVE, code=CODE))
     for section in binary.sections:
         if section.name == ".text":
             assert binary.text_address == section.address
