@@ -194,6 +194,27 @@ def test_error_survives_pickling() -> None:
     assert str(BinaryError("file", "is bad", None, "fix it")) == "file: is bad: fix it"
 
 
+def sparse_file(path: Path, size: int) -> Path:
+    """A file with a section of zeros that takes no room on the disk."""
+    made = elf.layout([elf.Section(".eh_frame", b"", size=size, flags=elf.ALLOC)])
+    with path.open("wb") as file:
+        file.write(made.patched(40, "Q", size + 4096)[: made.section_headers])
+        file.seek(size + 4096)
+        file.write(made.patched(made.header_of(".eh_frame") + 24, "Q", 4096)[made.section_headers :])
+    return path
+
+
+def test_holes_of_a_sparse_file_take_no_memory(tmp_path: Path) -> None:
+    small = Binary.open(sparse_file(tmp_path / "small", 1 << 20))
+    assert bytes(small.unwind_sections()[0].data) == bytes(1 << 20)
+    large = Binary.open(sparse_file(tmp_path / "large", 3 << 30))
+    with pytest.raises(BinaryError, match="mostly a hole"):
+        large.unwind_sections()
+    huge = Binary.open(sparse_file(tmp_path / "huge", 1 << 40))
+    with pytest.raises(BinaryError, match="too large"):
+        huge.unwind_sections()
+
+
 def test_large_file_opens_at_once(tmp_path: Path) -> None:
     """450 MB, most of it a hole: 0.3 s allow for a slow machine; nothing grows with the size."""
     path = tmp_path / "large"

@@ -131,7 +131,8 @@ class Binary(ABC):
 
     @property
     @abstractmethod
-    def build_id(self) -> bytes | None: ...
+    def build_id(self) -> bytes | None:
+        """The bytes of NT_GNU_BUILD_ID, by which a file and its debug file know each other."""
 
     @property
     @abstractmethod

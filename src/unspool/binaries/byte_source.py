@@ -5,6 +5,7 @@ Files are read with pread, never mapped: a mapped file that shrinks kills the re
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import weakref
@@ -14,6 +15,12 @@ from pathlib import Path
 from unspool.binaries.binary import DAMAGED, BinaryError
 
 MAX_READ = 1 << 32  # the most that one part of a file may take, whatever a (sparse) file claims
+
+
+# A hole in a sparse file costs its author nothing, and us memory: large parts must be mostly data.
+HOLES_ALLOWED = 1 << 26
+MAX_HOLES_RATIO = 16
+_MAX_PIECES = 1000
 
 
 class ByteSource(ABC):
@@ -87,6 +94,9 @@ class FileSource(ByteSource):
         if self._fd < 0:
             raise self.error("the file was closed", None, "read what you need before you close it")
         try:
+            if size > HOLES_ALLOWED and self._data_size(offset, size) * MAX_HOLES_RATIO < size:
+                remedy = "the file is sparse, with almost nothing in that place: get a real copy of it"
+                raise self.error(f"{what} ({size} bytes) is mostly a hole", offset, remedy)
             data = os.pread(self._fd, size, offset)
             if len(data) < size:  # one call yields 2 GiB at most
                 data = self._read_rest(data, offset, size)
@@ -96,6 +106,23 @@ class FileSource(ByteSource):
             remedy = "it was cut short while it was read; open it again"
             raise self.error(f"{what} is no longer there", offset + len(data), remedy)
         return memoryview(data)
+
+    def _data_size(self, offset: int, size: int) -> int:
+        """How many bytes of a range are not holes, of the first pieces of data at least."""
+        end, total = offset + size, 0
+        for _ in range(_MAX_PIECES):
+            try:
+                offset = os.lseek(self._fd, offset, os.SEEK_DATA)
+            except OSError as problem:
+                if problem.errno == errno.ENXIO:  # no more data
+                    break
+                raise
+            if offset >= end:
+                break
+            hole = min(os.lseek(self._fd, offset, os.SEEK_HOLE), end)
+            total += hole - offset
+            offset = hole
+        return total
 
     def _read_rest(self, data: bytes, offset: int, size: int) -> bytes:
         parts = [data]
