@@ -110,6 +110,8 @@ static enum exact_status find_return_address(struct evaluator *evaluator, uint64
     uint8_t kind = evaluator->rules->kind[number];
     bool is_in_lr = evaluator->input->arch == UNSPOOL_AARCH64 && number == UNSPOOL_AARCH64_LR &&
                     (kind == UNSPOOL_EXACT_UNSPECIFIED || kind == UNSPOOL_EXACT_SAME);
+    if (kind == UNSPOOL_EXACT_SAME && number == pc_register(evaluator->input->arch))
+        return EXACT_NO_RULE; /* the caller's pc can't be this frame's own */
     if (!is_in_lr)
         return apply(evaluator, number, value);
     /* Only where it was interrupted does a function find its own return address in lr. */
