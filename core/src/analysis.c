@@ -86,16 +86,23 @@ static void decode(struct analysis *a, uint64_t address, struct instruction *ins
 
 /* ------------------------------------------------------------------ places */
 
-static uint64_t *filter_word(struct analysis *a, int32_t offset, uint64_t *bit) {
-    uint32_t hash = (uint32_t)offset * 2654435761u >> 22;
-    *bit = (uint64_t)1 << (hash & 63);
-    return &a->filter[hash >> 6];
+static uint32_t filter_hash(int32_t offset) {
+    return (uint32_t)offset * 2654435761u >> 22;
+}
+
+static bool may_be_place(const struct analysis *a, int32_t offset) {
+    uint32_t hash = filter_hash(offset);
+    return a->filter[hash / 64] >> (hash % 64) & 1;
+}
+
+static void remember_place(struct analysis *a, int32_t offset) {
+    uint32_t hash = filter_hash(offset);
+    a->filter[hash / 64] |= (uint64_t)1 << (hash % 64);
 }
 
 static struct place *find_place(struct analysis *a, uint64_t address) {
-    uint64_t bit;
     int32_t offset = (int32_t)(address - a->start);
-    if ((*filter_word(a, offset, &bit) & bit) == 0)
+    if (!may_be_place(a, offset))
         return NULL;
     for (uint32_t i = 0; i < a->place_count; i++)
         if (a->places[i].offset == offset)
@@ -153,8 +160,7 @@ static enum path_result branch_to(struct analysis *a, uint64_t address, const st
     if (!keep_state(a, state, &place->state))
         return PATH_OPEN;
     a->place_count++;
-    uint64_t bit;
-    *filter_word(a, place->offset, &bit) |= bit;
+    remember_place(a, place->offset);
     return PATH_DONE;
 }
 
