@@ -18,6 +18,7 @@ from tests.oracle.kinds import VERDICTS, Kind, collect
 from tests.oracle.tracing import Tables, Trace, build_tracer, trace
 
 OUT = Path(__file__).parent.parent.parent / "out" / "oracle"
+WRONG = {"guessed_wrong", "wrong", "wrong_complete"}
 READERS = {"process": "the process's memory, all registers", "copy": "a copy of the stack; pc, sp, fp"}
 
 
@@ -58,15 +59,18 @@ def total(all_results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def show_kinds(kinds: list[Kind], top: int) -> None:
-    for kind in kinds[:top]:
+    """The kinds that the first reader has too with their evidence, the others with a line each."""
+    for kind in [kind for kind in kinds if kind.counts["process"] or kind.verdict in WRONG][:top]:
         readers = ", ".join(f"{reader} {count:,}" for reader, count in sorted(kind.counts.items()))
         print(f"\n{kind.verdict} ({kind.end}) in {kind.function}: {readers}")
         print(f"    {len(kind.places)} places in {len(kind.combinations)} combinations; first:")
         print(f"    {kind.example['combination']}")
         for text in kind.example["evidence"]:
             print(f"    {text}")
-    if len(kinds) > top:
-        print(f"\n… and {len(kinds) - top} more kinds; --top shows more, --json writes all")
+    print("\nonly where a copy of the stack is read:")
+    for kind in [kind for kind in kinds if not kind.counts["process"] and kind.verdict not in WRONG][:top]:
+        print(f"    {kind.verdict} ({kind.end}) in {kind.function}: {kind.counts['copy']:,}")
+    print(f"\n{len(kinds)} kinds in all; --top shows more, --json writes all")
 
 
 def run_all(chosen: list[Combination]) -> tuple[dict[str, dict[str, Any]], list[Kind]]:

@@ -12,7 +12,7 @@ from subprocess import run
 from typing import Any
 
 from tests.oracle.tracing import Mapped, Trace
-from unspool import How, StackEnd
+from unspool import Binary, How, StackEnd
 
 VERDICTS = [
     "exact",
@@ -66,9 +66,20 @@ def place(trace: Trace, address: int, lookup: int | None = None) -> Place:
         return Place("[no file]", address, None, 0)
     relative = address - mapped.image_base
     back = address - (address if lookup is None else lookup)
-    symbol = mapped.image.binary.symbols.lookup(relative - back + mapped.image.binary.image_address)
-    name, offset = symbol or (None, 0)
+    name, offset = symbol(mapped.image.binary, relative - back + mapped.image.binary.image_address)
     return Place(mapped.image.path, relative, name, offset + back if name else 0)
+
+
+_debug_files: dict[Binary, Binary] = {}
+
+
+def symbol(binary: Binary, address: int) -> tuple[str | None, int]:
+    """The symbol at a virtual address, from the file's debug file where the system has one."""
+    if binary not in _debug_files:
+        build_id = (binary.build_id or b"").hex()
+        path = Path(f"/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug")
+        _debug_files[binary] = Binary.open(path) if build_id and path.exists() else binary
+    return _debug_files[binary].symbols.lookup(address) or (None, 0)
 
 
 def end_name(end: int) -> str:
@@ -84,9 +95,9 @@ def collect(kinds: dict[tuple[str, str, str], Kind], combination: str, trace: Tr
     for entry in trace.results["kinds"]:
         caller = entry["failed"] > 1  # its address is a return address
         where = place(trace, entry["address"], entry["address"] - caller)
-        symbol = where.symbol or f"{where.relative_address & ~0xFF:#x}"
         own = where.image == str(trace.program)
-        function = f"{'(program)' if own else Path(where.image).name} {symbol}"
+        function = where.symbol or f"{where.relative_address & ~0xFF:#x}"
+        function = f"{'(program)' if own else Path(where.image).name} {function}"
         key = (entry["verdict"], end_name(entry["end"]), function)
         kind = kinds.setdefault(key, Kind(*key))
         kind.counts[entry["reader"]] += entry["count"]

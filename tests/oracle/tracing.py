@@ -163,21 +163,20 @@ def trace(
     options += ["--steps", str(steps)] if steps is not None else []
     options += ["--leave", str(leave)] if leave is not None else []
     known: list[Mapped] = []
-    process = Popen([tracer, out, *options, "--", *command], stdin=PIPE, stdout=PIPE, text=True)
-    assert process.stdin and process.stdout
-    timer = Timer(TIME_LIMIT, process.kill)
-    timer.start()
-    try:
-        for request in process.stdout:
-            mapped = read_maps(int(request.split()[1]), tables)
-            known = [*(m for m in known if m not in mapped), *mapped]
-            process.stdin.write(answer(mapped))
-            process.stdin.flush()
-        code = process.wait()
-    finally:
-        timer.cancel()
-        process.kill()
-        process.wait()
+    with Popen([tracer, out, *options, "--", *command], stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        timer = Timer(TIME_LIMIT, process.kill)
+        timer.start()
+        try:
+            for request in process.stdout:
+                mapped = read_maps(int(request.split()[1]), tables)
+                known = [*(m for m in known if m not in mapped), *mapped]
+                process.stdin.write(answer(mapped))
+                process.stdin.flush()
+            code = process.wait()
+        finally:
+            timer.cancel()
+            process.kill()
     if code or not out.exists():
         raise TracerError(f"the tracer ended with {code} over {' '.join(command)}")
     return Trace(Path(command[0]).resolve(), json.loads(out.read_text()), known)
