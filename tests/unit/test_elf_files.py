@@ -215,6 +215,24 @@ def test_holes_of_a_sparse_file_take_no_memory(tmp_path: Path) -> None:
         huge.unwind_sections()
 
 
+def test_large_part_that_is_data_is_read(tmp_path: Path) -> None:
+    size = 65 << 20
+    path = sparse_file(tmp_path / "file", size)
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"x" * (size // 2))
+    assert len(Binary.open(path).unwind_sections()[0].data) == size
+
+
+def test_reads_that_yield_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pread yields 2 GiB at most; here 7 bytes."""
+    path = tmp_path / "file"
+    path.write_bytes(SMALL.data)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, min(size, 7), offset))
+    assert bytes(Binary.open(path).code(0x1000, 16)) == b"\xc3" * 16
+
+
 def test_large_file_opens_at_once(tmp_path: Path) -> None:
     """450 MB, most of it a hole: 0.3 s allow for a slow machine; nothing grows with the size."""
     path = tmp_path / "large"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import os
 import random
+import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -319,6 +320,62 @@ def test_dynamic_symbols_without_section_headers(compiler: str, style: str, tmp_
     assert "twice" in dict(names_of(symbols))
     address = dict(names_of(symbols))["twice"]
     assert symbols.lookup(address + 1) == ("twice", 1)
+
+
+def dynamic_file(tags: dict[int, int], hash_table: bytes = b"") -> Binary:
+    """Without section headers: symbols at 0x5000, names at 0x6000, a hash table at 0x7000."""
+    blob, offsets = elf.strings("first", "second")
+    rows = bytes(24) + elf.symbol(offsets["first"], 0x1000, 8) + elf.symbol(offsets["second"], 0x1008, 8)
+    dynamic = b"".join(struct.pack("<QQ", *tag) for tag in tags.items())
+    parts = {0x5000: rows, 0x6000: blob, 0x7000: hash_table, 0x8000: dynamic}
+    sections = [elf.Section(f"{address:#x}", data) for address, data in parts.items()]
+    segments = [elf.Segment(address, f"{address:#x}", flags=4) for address in parts]
+    segments.append(elf.Segment(0x8000, "0x8000", elf.DYNAMIC))
+    return Binary.from_bytes(elf.elf_file(sections, segments, with_section_headers=False), "file")
+
+
+TAGS = {6: 0x5000, 5: 0x6000, 10: 14}  # DT_SYMTAB, DT_STRTAB, DT_STRSZ
+SYSV, GNU = {4: 0x7000}, {0x6FFFFEF5: 0x7000}
+
+
+def gnu_hash(buckets: Sequence[int], chain: Sequence[int], first: int = 1) -> bytes:
+    head = struct.pack("<4IQ", len(buckets), first, 1, 0, 0)
+    return head + struct.pack(f"<{len(buckets) + len(chain)}I", *buckets, *chain)
+
+
+@pytest.mark.parametrize(
+    ("tags", "hash_table", "count"),
+    [
+        ({}, b"", 0),
+        ({6: 0x5000}, b"", 0),
+        (TAGS, b"", 0),
+        (TAGS | SYSV, struct.pack("<II", 1, 3), 2),
+        (TAGS | GNU, gnu_hash([1], [2, 3]), 2),
+        (TAGS | GNU, gnu_hash([2, 1], [3, 3]), 2),
+        (TAGS | GNU, gnu_hash([0], []), 0),
+        (TAGS | GNU, gnu_hash([], []), 0),
+        ({0: 0} | TAGS | SYSV, struct.pack("<II", 1, 3), 0),  # DT_NULL ends the section
+    ],
+)
+def test_number_of_dynamic_symbols(tags: dict[int, int], hash_table: bytes, count: int) -> None:
+    assert len(dynamic_file(tags, hash_table).symbols) == count
+
+
+@pytest.mark.parametrize(
+    ("tags", "hash_table", "what"),
+    [
+        (TAGS | SYSV, struct.pack("<II", 1, 1 << 31), "has 2147483648 symbols, more than"),
+        (TAGS | SYSV, struct.pack("<II", 1, 4), "nothing at virtual address 0x5000"),
+        (TAGS | SYSV, b"", "nothing at virtual address 0x7000"),
+        (TAGS | {10: 15} | SYSV, struct.pack("<II", 1, 3), "nothing at virtual address 0x6000"),
+        (TAGS | {10: 3} | SYSV, struct.pack("<II", 1, 3), "the name of symbol 2 lies outside"),
+        (TAGS | GNU, gnu_hash([1], [2, 2]), "no end"),
+        (TAGS | GNU, gnu_hash([1 << 31], [2, 3]), "no end"),
+    ],
+)
+def test_damaged_dynamic_symbols_are_errors(tags: dict[int, int], hash_table: bytes, what: str) -> None:
+    with pytest.raises(BinaryError, match=what):
+        dynamic_file(tags, hash_table).symbols  # noqa: B018
 
 
 def test_vdso() -> None:

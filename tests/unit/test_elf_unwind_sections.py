@@ -321,6 +321,16 @@ def test_relocations_without_addends_are_an_error() -> None:
         Binary.from_bytes(relocation_object((0, 1, 1, 0), type=9).data).unwind_sections()
 
 
+def test_several_relocation_sections_are_an_error() -> None:
+    made = relocation_object()
+    data = made.patched(made.header_of(".symtab") + 4, "I", elf.RELA)
+    data = elf.Layout(data, made.section_headers, indices=made.indices).patched(
+        made.header_of(".symtab") + 44, "I", made.indices[".eh_frame"]
+    )
+    with pytest.raises(BinaryError, match="section 2 has 2 relocation sections"):
+        Binary.from_bytes(data).unwind_sections()
+
+
 def test_alignment_that_is_no_power_of_two_is_an_error() -> None:
     made = relocation_object()
     data = made.patched(made.header_of(".text") + 48, "Q", 24)
