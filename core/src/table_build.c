@@ -16,6 +16,10 @@
  * a file made to be slow: pieces of one huge FDE, or a huge CIE, run again and again. */
 #define WORK_FACTOR 16
 #define HASH_SLOTS (1u << 17) /* twice MAX_RULES */
+/* More steps than any honest search takes; rules chosen to collide would make every search long. */
+#define HASH_STEPS 512
+/* What an EXACT rule keeps of the rule that it stands for. */
+#define EXACT_KEEPS (UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_DEBUG_FRAME)
 
 struct builder {
     struct cfi_reader reader;
@@ -65,7 +69,9 @@ static inline uint32_t hash_bytes(const void *bytes, size_t size) {
  * the compiler knows the size. */
 static inline int32_t memoize(struct vector *vector, uint16_t *slots, const void *item, size_t size) {
     uint32_t slot = hash_bytes(item, size);
-    for (; slots[slot]; slot = (slot + 1) & (HASH_SLOTS - 1)) {
+    for (uint32_t steps = 0; slots[slot]; slot = (slot + 1) & (HASH_SLOTS - 1)) {
+        if (++steps == HASH_STEPS)
+            return -1;
         uint16_t number = (uint16_t)(slots[slot] - 1);
         if (memcmp((const uint8_t *)vector->items + number * size, item, size) == 0)
             return number;
@@ -246,8 +252,7 @@ static int32_t rule_number(struct builder *builder, const struct rule *rule) {
     int32_t number = memoize(&builder->rules, builder->rule_slots, rule, sizeof *rule);
     if (number >= 0)
         return number;
-    const uint8_t kept = UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_DEBUG_FRAME;
-    struct rule exact = {.flags = (uint8_t)((rule->flags & kept) | UNSPOOL_ROW_EXACT)};
+    struct rule exact = {.flags = (uint8_t)((rule->flags & EXACT_KEEPS) | UNSPOOL_ROW_EXACT)};
     return memoize(&builder->rules, builder->rule_slots, &exact, sizeof exact);
 }
 
@@ -314,10 +319,10 @@ static bool add_first_rules(struct builder *builder) {
     struct rule none = {.flags = UNSPOOL_ROW_NONE};
     if (memoize(&builder->rules, builder->rule_slots, &none, sizeof none) != RULE_NONE)
         return false;
-    const uint8_t flags[] = {0, UNSPOOL_ROW_SIGNAL, UNSPOOL_ROW_DEBUG_FRAME,
-                             UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_DEBUG_FRAME};
-    for (size_t i = 0; i < sizeof flags; i++) {
-        struct rule exact = {.flags = flags[i] | UNSPOOL_ROW_EXACT};
+    for (uint8_t flags = 0; flags <= EXACT_KEEPS; flags++) {
+        if (flags & ~EXACT_KEEPS)
+            continue;
+        struct rule exact = {.flags = flags | UNSPOOL_ROW_EXACT};
         if (memoize(&builder->rules, builder->rule_slots, &exact, sizeof exact) < 0)
             return false;
     }
