@@ -3,12 +3,15 @@ the product's Python package from the files that the traced process has mapped.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, Popen, run
 from threading import Timer
 from typing import Any
+
+import numpy as np
 
 from unspool import Binary, BinaryError, UnwindTable
 
@@ -131,16 +134,13 @@ _found: dict[tuple[Binary, str], int | None] = {}
 
 
 def find_symbol(binary: Binary, name: str) -> int | None:
-    """The virtual address of a symbol, or None."""
+    """The virtual address of a symbol, or None. Names may share their tails, so each place counts."""
     key = (binary, name)
     if key not in _found:
         symbols = binary.symbols
-        _found[key] = None
-        at = symbols.names.find(b"\0" + name.encode() + b"\0") + 1
-        versioned = symbols.names.find(b"\0" + name.encode() + b"@") + 1
-        for index in range(len(symbols)) if at or versioned else ():
-            if symbols.name_offset[index] in (at, versioned) and symbols.name(index) == name:
-                _found[key] = int(symbols.address[index])
+        starts = [match.start() for match in re.finditer(re.escape(name.encode()) + b"[\\0@]", symbols.names)]
+        indices = np.flatnonzero(np.isin(symbols.name_offset, np.array(starts, dtype=np.uint64)))
+        _found[key] = int(symbols.address[indices[0]]) if len(indices) else None
     return _found[key]
 
 
