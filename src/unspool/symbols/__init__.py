@@ -1,0 +1,19 @@
+"""Names for addresses: functions, files, lines, inlined calls; and the files that have them."""
+
+from unspool.symbols.debuginfod import Progress
+from unspool.symbols.perf_map import PerfMap
+from unspool.symbols.process_files import ProcessMapping, open_mapping, read_mappings
+from unspool.symbols.symbolizer import Findings, Location, Locations, Note, Symbolizer
+
+__all__ = [
+    "Findings",
+    "Location",
+    "Locations",
+    "Note",
+    "PerfMap",
+    "ProcessMapping",
+    "Progress",
+    "Symbolizer",
+    "open_mapping",
+    "read_mappings",
+]

@@ -1,0 +1,52 @@
+"""Unwind tables kept on disk between runs, by build id, together with what could not be compiled.
+
+Tables follow from the file and from the compiler of tables, so that another libunspool.so has a directory of
+its own. A table from the disk is checked as any untrusted table is, and compiled anew if it is not sound.
+"""
+
+import json
+from functools import cache as once
+from hashlib import blake2b
+
+from unspool.binaries import Binary
+from unspool.cache import Cache, Kind, key_of
+from unspool.core import library_path
+from unspool.unwind.table import Problem, ProblemKind, TableError, UnwindTable
+
+
+def cached_table(binary: Binary, cache: Cache | None = None) -> UnwindTable:
+    """The file's table, from the user's cache if it is there. Raises BinaryError."""
+    cache = Cache.of_user() if cache is None else cache
+    key = key_of(binary)
+    if key is None:
+        return UnwindTable.compile(binary)
+    data = cache.read(_kind(), key)
+    if data is not None:
+        try:
+            return _unpacked(data)
+        except (TableError, ValueError, TypeError):
+            pass
+    table = UnwindTable.compile(binary)
+    cache.write(_kind(), key, _packed(table))
+    return table
+
+
+@once
+def _kind() -> Kind:
+    return Kind("unwind", blake2b(library_path().read_bytes(), digest_size=8).hexdigest())
+
+
+def _packed(table: UnwindTable) -> bytes:
+    """The table, its problems as JSON, and their size as u32."""
+    problems = json.dumps([table.problem_count, table.problems]).encode()
+    return b"".join((table.to_bytes(), problems, len(problems).to_bytes(4, "little")))
+
+
+def _unpacked(data: bytes) -> UnwindTable:
+    """Raises ValueError, TableError or TypeError if they are not what _packed made."""
+    end = len(data) - 4 - int.from_bytes(data[-4:], "little")
+    if end < 0:
+        raise TableError("cut short")
+    count, first = json.loads(data[end:-4])
+    problems = tuple(Problem(ProblemKind(kind), section, offset) for kind, section, offset in first)
+    return UnwindTable(UnwindTable.from_bytes(memoryview(data)[:end]).core_table, count, problems)
