@@ -349,6 +349,8 @@ enum exact_status evaluate_expression(const struct exact_input *input, struct cu
         if (evaluation.cursor.failed)
             return EXACT_NO_RULE;
     }
-    *result = pop(&evaluation);
+    uint64_t top = pop(&evaluation);
+    if (evaluation.status == EXACT_OK)
+        *result = top;
     return evaluation.status;
 }
