@@ -24,8 +24,8 @@ setup: test-packages $(VENV)/.development $(VENV)/.unspool ## Install what build
 
 test: lint core-tests core-tests-aarch64 pytest ## Run every check: lint, types, the core's tests, the Python tests
 
-demo: run-packages $(VENV)/.unspool ## Walk the stacks of a running multi-threaded program
-	@$(PYTHON) examples/walk_threads.py
+demo: run-packages $(VENV)/.unspool ## Print the stacks of a running server, with inlined calls
+	@$(PYTHON) examples/server_stacks.py
 
 lint: setup ## Check style, types, formatting and the direction of imports
 	ruff check

@@ -165,7 +165,7 @@ def _as_rule(arch: str, cie: Cie, row: SlowRow, flags: int) -> tuple[int, ...] |
         if number in abi.preserved | {return_address}:
             if _as_saved(rule) is None:
                 return None
-        elif number in tracked(arch) and not isinstance(rule, Undefined):
+        elif number == abi.stack_pointer or (number in tracked(arch) and not isinstance(rule, Undefined)):
             return None
     ra, ra_offset = _as_saved(row.rules.get(return_address)) or (0, 0)
     fp, fp_offset = _as_saved(row.rules.get(abi.frame_pointer)) or (0, 0)

@@ -7,8 +7,8 @@ core with it. It favours clearness over speed and shares no code with the core.
 
 from .cursor import CfiError, Cursor
 from .entries import AARCH64, X86_64, Cie, Entries, Fde, Problem, Section, read_entries
-from .evaluate import ABIS, Caller, caller_registers
-from .expression import EvaluationError, Machine
+from .evaluate import ABIS, Caller, Frame
+from .expression import EvaluationError, Machine, UnreadableMemory
 from .program import (
     CfaExpression,
     CfaRegister,
@@ -39,6 +39,7 @@ __all__ = [
     "EvaluationError",
     "Expression",
     "Fde",
+    "Frame",
     "InRegister",
     "Machine",
     "Offset",
@@ -49,9 +50,9 @@ __all__ = [
     "SameValue",
     "Section",
     "Undefined",
+    "UnreadableMemory",
     "ValExpression",
     "ValOffset",
-    "caller_registers",
     "read_entries",
     "read_rows",
 ]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .cursor import ADDRESS_MASK
-from .entries import AARCH64, X86_64
-from .expression import EvaluationError, Machine, ReadMemory
+from .entries import AARCH64, X86_64, Cie
+from .expression import EvaluationError, Machine, ReadMemory, UnreadableMemory
 from .program import (
     CfaExpression,
     CfaRegister,
@@ -47,113 +47,129 @@ AARCH64_LR = 30
 @dataclass(frozen=True)
 class Caller:
     """registers: those that are known, by DWARF number, the program counter among them (a return
-    address, or, above a signal frame, where the signal hit)."""
+    address, or, above a signal frame, where the signal hit). lost: why others are not."""
 
     registers: dict[int, int]
-    cfa: int
+    lost: dict[int, EvaluationError]
 
 
-def caller_registers(
-    arch: str,
-    row: Row,
-    return_address_register: int,
-    registers: dict[int, int],
-    read_memory: ReadMemory,
-    *,
-    is_interrupted: bool = True,
-    load_bias: int = 0,
-    address_bits: int = 48,
-) -> Caller | None:
-    """One step; None when the return address is explicitly undefined: this frame has no caller.
+@dataclass(frozen=True)
+class Frame:
+    """A frame before the step. registers: those that are known, by DWARF number, the program counter
+    in its own column. is_interrupted: the program counter is the next instruction (a sample, or below
+    a signal frame), not a return address. load_bias: address in the process - address in the file."""
 
-    registers: the frame's, by DWARF number, the program counter in its own column. is_interrupted:
-    the frame was interrupted (or lies below a signal frame), so that the link register is its own
-    and not what its last call left there."""
-    abi = ABIS[arch]
-    frame = _Frame(abi, registers, read_memory, load_bias)
-    cfa = frame.cfa(row)
-    if isinstance(row.rules.get(return_address_register), Undefined):
-        return None
+    arch: str
+    registers: dict[int, int]
+    read_memory: ReadMemory
+    is_interrupted: bool = True
+    load_bias: int = 0
+    address_bits: int = 48
 
-    caller: dict[int, int] = {}
-    for register in range(abi.last + 1):
-        rule = row.rules.get(register)
-        try:
-            value = frame.default(register, cfa) if rule is None else frame.apply(rule, register, cfa)
-        except EvaluationError:
-            continue  # this one is lost; only the return address is worth an end
-        if value is not None:
-            caller[register] = value
-
-    address = return_address(arch, frame, row.rules.get(return_address_register), cfa, is_interrupted)
-    if arch == AARCH64:
-        address &= (1 << address_bits) - 1  # above may be a pointer authentication code
-    caller[abi.program_counter] = address
-    return Caller(caller, cfa)
+    def caller(self, cie: Cie, row: Row) -> Caller | None:
+        """One step. None: the return address is explicitly undefined, so nobody called this frame.
+        EvaluationError: CFA or return address can't be computed."""
+        if isinstance(row.rules.get(cie.return_address_register), Undefined):
+            return None
+        abi = ABIS[self.arch]
+        rules = _Rules(self, abi, cie, row)
+        known: dict[int, int] = {}
+        lost: dict[int, EvaluationError] = {}
+        for register in range(abi.last + 1):
+            try:
+                known[register] = rules.value(register)
+            except EvaluationError as error:
+                lost[register] = error
+        known[abi.program_counter] = rules.return_address()
+        return Caller(known, lost)
 
 
-def return_address(arch: str, frame: _Frame, rule: Rule | None, cfa: int, is_interrupted: bool) -> int:
-    """Without a rule the return address is still where the call left it: in the link register on
-    aarch64, as long as the frame made no call itself; on x86_64 every CIE has a rule for it."""
-    if rule is None or isinstance(rule, SameValue):
-        if arch != AARCH64 or not is_interrupted:
-            raise EvaluationError("the return address is nowhere")
-        rule = InRegister(AARCH64_LR)
-    value = frame.apply(rule, AARCH64_LR, cfa)
-    if value is None:
-        raise EvaluationError("the return address is not known")
-    return value
+class _Rules:
+    """The rules of one row over one frame; every method raises EvaluationError for what is not known."""
 
-
-class _Frame:
-    def __init__(self, abi: Abi, registers: dict[int, int], read_memory: ReadMemory, load_bias: int) -> None:
+    def __init__(self, frame: Frame, abi: Abi, cie: Cie, row: Row) -> None:
+        self.frame = frame
         self.abi = abi
-        self.registers = registers
-        self.read_memory = read_memory
-        self.load_bias = load_bias
+        self.cie = cie
+        self.row = row
+        self.cfa = self.canonical_frame_address()
 
-    def cfa(self, row: Row) -> int:
-        if isinstance(row.cfa, CfaExpression):
-            return self.machine([]).run(row.cfa.code)
-        if isinstance(row.cfa, CfaRegister):
-            if row.cfa.register not in self.registers:
-                raise EvaluationError(f"register {row.cfa.register} is not known")
-            return (self.registers[row.cfa.register] + row.cfa.offset) & ADDRESS_MASK
+    def canonical_frame_address(self) -> int:
+        cfa = self.row.cfa
+        if isinstance(cfa, CfaExpression):
+            return self.evaluate(cfa.code, [])
+        if isinstance(cfa, CfaRegister):
+            return (self.register(cfa.register) + cfa.offset) & ADDRESS_MASK
         raise EvaluationError("no CFA is defined")
 
-    def machine(self, initial: list[int]) -> Machine:
-        return Machine(self.registers, self.read_memory, initial, self.load_bias)
+    def return_address(self) -> int:
+        """Without a rule the return address is still where the call left it: in the link register on
+        aarch64, as long as the frame made no call itself; on x86_64 every CIE has a rule for it."""
+        column = self.cie.return_address_register
+        rule = self.row.rules.get(column)
+        is_aarch64 = self.frame.arch == AARCH64
+        if rule is None or isinstance(rule, SameValue):
+            if not is_aarch64 or column != AARCH64_LR or not self.frame.is_interrupted:
+                raise EvaluationError("the return address is nowhere")
+            rule = SameValue()
+        address = self.apply(rule, column)
+        # Above the bits of an address there may be a pointer authentication code.
+        return address & (1 << self.frame.address_bits) - 1 if is_aarch64 else address
 
-    def apply(self, rule: Rule, register: int, cfa: int) -> int | None:
-        """The rules of 6.4.1, in their order there; None is not known."""
-        if isinstance(rule, Undefined):
-            return None
-        if isinstance(rule, SameValue):
-            return self.registers.get(register)
-        if isinstance(rule, Offset):
-            return self.load(cfa + rule.offset)
-        if isinstance(rule, ValOffset):
-            return (cfa + rule.offset) & ADDRESS_MASK
-        if isinstance(rule, InRegister):
-            return self.registers.get(rule.register)
-        if isinstance(rule, Expression):
-            return self.load(self.machine([cfa]).run(rule.code))
-        if isinstance(rule, ValExpression):
-            return self.machine([cfa]).run(rule.code)
-        raise AssertionError(rule)
+    def value(self, register: int) -> int:
+        """The caller's value. 6.4.1 leaves unspecified registers to the ABI: the CFA is by its
+        definition the caller's stack pointer, what calls preserve is the same, all else is lost."""
+        rule = self.row.rules.get(register)
+        if rule is not None:
+            return self.apply(rule, register)
+        if register == self.abi.stack_pointer:
+            return self.cfa
+        if register in self.abi.preserved:
+            return self.register(register)
+        raise EvaluationError(f"register {register} is not preserved")
 
-    def load(self, address: int) -> int:
+    def apply(self, rule: Rule, register: int) -> int:
+        """The rules of 6.4.1, in their order there."""
+        match rule:
+            case Undefined():
+                raise EvaluationError(f"register {register} is undefined")
+            case SameValue():
+                return self.register(register)
+            case Offset(offset):
+                return self.saved(self.cfa + offset, register)
+            case ValOffset(offset):
+                return (self.cfa + offset) & ADDRESS_MASK
+            case InRegister(other):
+                return self.register(other)
+            case Expression(code):
+                return self.saved(self.evaluate(code, [self.cfa]), register)
+            case ValExpression(code):
+                return self.evaluate(code, [self.cfa])
+
+    def saved(self, address: int, register: int) -> int:
+        """What was saved at an address. Below the stack pointer nothing is saved any more: some
+        compilers' CFI goes on saying so in the epilogue when the register was popped and holds the
+        caller's value again. (That holds in the middle of a function only, and not for a register that
+        does not exist, such as x86_64's return address.)"""
         address &= ADDRESS_MASK
-        data = self.read_memory(address, 8)
+        is_popped = address < self.register(self.abi.stack_pointer)
+        if (
+            is_popped
+            and self.frame.is_interrupted
+            and not self.cie.is_signal_frame
+            and (register != self.abi.program_counter)
+        ):
+            return self.register(register)
+        data = self.frame.read_memory(address, 8)
         if data is None:
-            raise EvaluationError(f"8 bytes at {address:#x} can't be read")
+            raise UnreadableMemory(address, 8)
         return int.from_bytes(data, "little")
 
-    def default(self, register: int, cfa: int) -> int | None:
-        """6.4.1 leaves unspecified registers to the ABI: the CFA is by its definition the caller's
-        stack pointer, what calls preserve is the same, all else is lost."""
-        if register == self.abi.stack_pointer:
-            return cfa
-        if register in self.abi.preserved:
-            return self.registers.get(register)
-        return None
+    def register(self, number: int) -> int:
+        if number not in self.frame.registers:
+            raise EvaluationError(f"register {number} is not known")
+        return self.frame.registers[number]
+
+    def evaluate(self, code: bytes, initial: list[int]) -> int:
+        frame = self.frame
+        return Machine(frame.registers, frame.read_memory, initial, frame.load_bias).run(code)

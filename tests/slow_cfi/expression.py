@@ -22,6 +22,13 @@ class EvaluationError(Exception):
     """The caller's value can't be computed: what was missing."""
 
 
+class UnreadableMemory(EvaluationError):
+    """Memory that is needed can't be read."""
+
+    def __init__(self, address: int, size: int) -> None:
+        super().__init__(f"{size} bytes at {address:#x} can't be read")
+
+
 def signed(value: int) -> int:
     """A 64-bit word as a two's complement number."""
     return value - (1 << 64) if value >> 63 else value
@@ -76,7 +83,7 @@ class Machine:
             raise EvaluationError(f"an expression reads {size} bytes")
         data = self.read_memory(address, size)
         if data is None:
-            raise EvaluationError(f"{size} bytes at {address:#x} can't be read")
+            raise UnreadableMemory(address, size)
         return int.from_bytes(data, "little")
 
     def operation(self, opcode: int, cursor: Cursor) -> None:

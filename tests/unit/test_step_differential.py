@@ -1,0 +1,290 @@
+"""One step of the walk, differential: random CFI, registers and memory; the caller's registers that
+Unwinder.step finds, by table rows and by the exact evaluator, equal the slow evaluator's.
+
+The cases are the same in every run; UNSPOOL_FIRST_SEED and UNSPOOL_SEEDS choose others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests import dwarf_writer as dwarf
+from tests.slow_cfi import ABIS, Cie, EvaluationError, Frame, Row, Section, read_entries, read_rows
+from tests.slow_cfi import UnreadableMemory as SlowUnreadable
+from unspool import Registers, StackBytes, StackEnd, Unwinder, UnwindTable
+from unspool.core import SectionInput, Table
+from unspool.unwind.registers import REGISTER_NAMES
+from unspool.unwind.table import RowFlag
+
+FIRST_SEED = int(os.environ.get("UNSPOOL_FIRST_SEED", "0"))
+EXAMPLES = int(os.environ.get("UNSPOOL_SEEDS", "4000"))
+ADDRESS_BITS = {"x86_64": 47, "aarch64": 48}
+IMAGE_ADDRESS, IMAGE_BASE = 0x400000, 0x5550_0000_0000
+MODULE = range(IMAGE_BASE, IMAGE_BASE + 0x10_0000)
+FUNCTION, FUNCTION_SIZE = 0x401000, 0x100  # virtual addresses of the file
+STACK = range(0x7FFF_0000_0000, 0x7FFF_0000_0400)
+LR = 30
+CIES = {"x86_64": dwarf.X86_64_CIE, "aarch64": dwarf.AARCH64_CIE}
+FOLLOWED = {"x86_64": range(17), "aarch64": range(32)}
+
+# ---------------------------------------------------------------- what is random
+
+
+class Maker:
+    """Makes CFI: mostly what compilers could write, some of it nonsense."""
+
+    def __init__(self, random: Random, arch: str) -> None:
+        self.random = random
+        self.arch = arch
+        self.abi = ABIS[arch]
+
+    def word(self, code: float, stack: float) -> int:
+        """Code addresses and stack addresses with these probabilities, else anything."""
+        kind = self.random.random()
+        if kind < code:
+            return self.random.choice(MODULE)
+        if kind < code + stack:
+            return self.random.randrange(STACK.start // 8 - 4, STACK.stop // 8 + 4) * 8
+        return self.random.choice([0, 1, 8, 1 << 63, (1 << 64) - 1, self.random.getrandbits(64)])
+
+    def register(self, limit: int = 1 << 16) -> int:
+        """Mostly those that matter; some that nobody follows."""
+        kept = [self.abi.stack_pointer, self.abi.frame_pointer, *sorted(self.abi.preserved)]
+        return self.random.choice(
+            [number for number in (*kept * 3, *FOLLOWED[self.arch], 17, 33, 64, 72, 300) if number < limit]
+        )
+
+    def cfa_base(self) -> int:
+        usual = [self.abi.stack_pointer, self.abi.frame_pointer]
+        return self.random.choice([*usual * 4, self.register()])
+
+    def operation(self) -> bytes:
+        """One DWARF operation."""
+        random = self.random
+        small = random.randint(-40, 40)
+        leaves = (
+            lambda: dwarf.op_breg(self.register(limit=32), small),
+            lambda: dwarf.op_bregx(self.register(), small),
+            lambda: dwarf.op_lit(random.randint(0, 31)),
+            lambda: dwarf.op_const(random.choice([1, 2, 4, 8]), random.random() < 0.5, self.word(0.1, 0.3)),
+            lambda: dwarf.op_constu(self.word(0.1, 0.3)),
+            lambda: dwarf.op_consts(small),
+            lambda: dwarf.op_addr(IMAGE_ADDRESS + random.randrange(0x1000)),
+        )
+        others = (
+            lambda: dwarf.op_plus_uconst(random.randint(0, 64)),
+            lambda: dwarf.op_pick(random.randint(0, 4)),
+            lambda: dwarf.op_deref_size(random.choice([1, 2, 4, 8, 8, 3, 0, 9])),
+            lambda: dwarf.op_bra(random.randint(-6, 6)),
+            lambda: dwarf.op_skip(random.randint(-6, 6)),
+            lambda: random.randbytes(random.randint(1, 2)),
+        )
+        plain = (lambda: random.choice(PLAIN_OPERATIONS),)
+        return random.choice([*leaves, *leaves, *others, *plain * 12])()
+
+    def expression(self) -> bytes:
+        """Addresses in the stack, what is saved there, and whatever operations make."""
+        random = self.random
+        address = dwarf.op_breg(self.register(limit=32), random.randint(-16, 16) * 8)
+        kind = random.random()
+        if kind < 0.4:
+            return address
+        if kind < 0.6:
+            return address + dwarf.OP_DEREF + random.choice([b"", dwarf.op_plus_uconst(8)])
+        return b"".join(self.operation() for _ in range(random.randint(1, 8)))
+
+    def instruction(self) -> bytes:
+        """One call frame instruction."""
+        random = self.random
+        register, slot, factored = self.register(), random.randint(0, 40), random.randint(-20, 40)
+        special = [dwarf.REMEMBER_STATE, dwarf.RESTORE_STATE, dwarf.gnu_args_size(16)]
+        special += [dwarf.NEGATE_RA_STATE] * 2 if self.arch == "aarch64" else []
+        advance = (lambda: dwarf.advance_loc(random.randint(1, 8)),)
+        choices = (
+            lambda: dwarf.def_cfa(self.cfa_base(), random.randint(0, 40) * 8),
+            lambda: dwarf.def_cfa_sf(self.cfa_base(), -factored),
+            lambda: dwarf.def_cfa_offset(random.randint(0, 40) * 8),
+            lambda: dwarf.def_cfa_register(self.cfa_base()),
+            lambda: dwarf.def_cfa_expression(self.expression()),
+            lambda: dwarf.offset_extended(register, slot),
+            lambda: dwarf.offset_extended(register, slot),
+            lambda: dwarf.offset_extended_sf(register, factored),
+            lambda: dwarf.gnu_negative_offset_extended(register, slot),
+            lambda: dwarf.val_offset(register, slot),
+            lambda: dwarf.val_offset_sf(register, factored),
+            lambda: dwarf.in_register(register, self.register()),
+            lambda: dwarf.expression(register, self.expression()),
+            lambda: dwarf.val_expression(register, self.expression()),
+            lambda: dwarf.undefined(register),
+            lambda: dwarf.same_value(register),
+            lambda: dwarf.restore_extended(register),
+            lambda: random.choice(special),
+        )
+        return random.choice([*choices, *advance * 5])()
+
+
+PLAIN_OPERATIONS = (
+    *(dwarf.OP_DEREF, dwarf.OP_DUP, dwarf.OP_DROP, dwarf.OP_OVER, dwarf.OP_SWAP, dwarf.OP_ROT),
+    *(dwarf.OP_ABS, dwarf.OP_AND, dwarf.OP_DIV, dwarf.OP_MINUS, dwarf.OP_MOD, dwarf.OP_MUL),
+    *(dwarf.OP_NEG, dwarf.OP_NOT, dwarf.OP_OR, dwarf.OP_PLUS, dwarf.OP_SHL, dwarf.OP_SHR),
+    *(dwarf.OP_SHRA, dwarf.OP_XOR, dwarf.OP_EQ, dwarf.OP_GE, dwarf.OP_GT, dwarf.OP_LE),
+    *(dwarf.OP_LT, dwarf.OP_NE, dwarf.OP_NOP),
+)
+
+
+class Case:
+    """A function's CFI, a frame that stands in it, and its memory; the same for the same seed."""
+
+    def __init__(self, arch: str, seed: int) -> None:
+        self.arch = arch
+        random = Random(f"{arch} {seed}")
+        maker = Maker(random, arch)
+        augmentation = "zRS" if random.random() < 0.1 else "zR"
+        data_alignment = -4 if random.random() < 0.05 else -8
+        spec = replace(CIES[arch], augmentation=augmentation, data_alignment=data_alignment)
+        self.section = dwarf.eh_frame(IMAGE_ADDRESS + 0x8000)
+        program = [maker.instruction() for _ in range(random.randint(0, random.choice([4, 12])))]
+        if arch == "aarch64" and random.random() < 0.7:
+            program.insert(0, dwarf.offset(LR, random.randint(1, 20)))
+        self.section.fde(self.section.cie(spec), FUNCTION, FUNCTION_SIZE, *program)
+        fde = read_entries(Section(self.section.data, True, self.section.address)).fdes[0]
+        self.cie: Cie = fde.cie
+        self.rows = read_rows(fde, arch).rows
+
+        self.is_interrupted = random.random() < 0.5
+        self.lookup_address = FUNCTION + random.randrange(40)
+        self.stack = b"".join(dwarf.u64(maker.word(0.75, 0.2)) for _ in range(len(STACK) // 8))
+        numbers = [number for number in range(maker.abi.last + 1) if random.random() < 0.8]
+        self.registers = {number: maker.word(0.9 if number == LR else 0.2, 0.6) for number in numbers}
+        self.registers[maker.abi.stack_pointer] = random.choice(STACK[:256:8])
+        pc = self.lookup_address - IMAGE_ADDRESS + IMAGE_BASE
+        self.registers[maker.abi.program_counter] = pc if self.is_interrupted else pc + 1
+
+    def row(self) -> Row | None:
+        return next((row for row in self.rows if row.start <= self.lookup_address < row.end), None)
+
+    def read_memory(self, address: int, size: int) -> bytes | None:
+        start = address - STACK.start
+        return self.stack[start : start + size] if 0 <= start <= len(self.stack) - size else None
+
+    def table(self) -> UnwindTable:
+        given = SectionInput("eh_frame", self.section.data, self.section.address, False)
+        table, _, _ = Table.compile(
+            self.arch, [given], image_address=IMAGE_ADDRESS, text_address=0, data_address=0, entry_address=0
+        )
+        return UnwindTable(table)
+
+
+# ---------------------------------------------------------------- what is expected
+
+
+def expected_step(case: Case, is_exact: bool) -> dict[int, int] | set[StackEnd]:
+    """The caller's registers by number; or one of the ways in which the stack may end there. Beyond
+    what CFI says, the walk demands progress and a return address in a module."""
+    row = case.row()
+    if row is None or row.cfa is None:
+        return {StackEnd.NO_UNWIND_INFO}
+    abi = ABIS[case.arch]
+    frame = Frame(
+        case.arch,
+        case.registers,
+        case.read_memory,
+        case.is_interrupted,
+        IMAGE_BASE - IMAGE_ADDRESS,
+        ADDRESS_BITS[case.arch],
+    )
+    try:
+        caller = frame.caller(case.cie, row)
+    except EvaluationError as error:
+        return ends_of(error)
+    if caller is None:
+        return {StackEnd.ROOT}
+    needed = [caller.lost.get(abi.stack_pointer), caller.lost.get(abi.frame_pointer)]
+    if needed[0] or isinstance(needed[1], SlowUnreadable):  # an unknown fp alone is no end
+        return set().union(*(ends_of(error) for error in needed if error))
+    return after_demands(case, caller.registers, is_exact)
+
+
+def ends_of(error: EvaluationError) -> set[StackEnd]:
+    if isinstance(error, SlowUnreadable):
+        return {StackEnd.UNREADABLE_MEMORY, StackEnd.STACK_BYTES_ENDED}
+    return {StackEnd.NO_UNWIND_INFO}
+
+
+def after_demands(case: Case, caller: dict[int, int], is_exact: bool) -> dict[int, int] | set[StackEnd]:
+    abi = ABIS[case.arch]
+    pc, sp = caller[abi.program_counter], caller[abi.stack_pointer]
+    before_pc, before_sp = case.registers[abi.program_counter], case.registers[abi.stack_pointer]
+    if is_exact:  # such code may switch stacks
+        is_progress = (pc, sp) != (before_pc, before_sp)
+    else:
+        is_progress = sp > before_sp or (case.is_interrupted and sp == before_sp and pc != before_pc)
+    if not is_progress:
+        return {StackEnd.LOOP}
+    if not case.cie.is_signal_frame and pc - 1 not in MODULE:
+        return {StackEnd.BAD_RETURN_ADDRESS}
+    return caller
+
+
+# ---------------------------------------------------------------- the test
+
+
+def found_step(case: Case) -> tuple[dict[int, int] | StackEnd, bool]:
+    """What the core finds, in the same form, and whether its row is an exact one."""
+    names, abi = REGISTER_NAMES[case.arch], ABIS[case.arch]
+    table = case.table()
+    row = table.lookup(case.lookup_address - IMAGE_ADDRESS)
+    unwinder = Unwinder(case.arch)
+    unwinder.add_module(None, IMAGE_BASE, start=MODULE.start, end=MODULE.stop, table=table)
+    known = dict(case.registers)
+    before = Registers(
+        pc=known.pop(abi.program_counter),
+        sp=known.pop(abi.stack_pointer),
+        fp=known.pop(abi.frame_pointer, None),
+        lr=known.pop(LR, None) if case.arch == "aarch64" else None,
+        others={names[number]: value for number, value in known.items()},
+        pc_is_return_address=not case.is_interrupted,
+    )
+    after = unwinder.step(before, StackBytes(STACK.start, case.stack))
+    is_exact = row is not None and bool(row.flags & RowFlag.EXACT)
+    if isinstance(after, StackEnd):
+        return after, is_exact
+    assert after.pc_is_return_address == (not case.cie.is_signal_frame)
+    found = {names.index(name): value for name, value in after.others.items()}
+    found |= {abi.program_counter: after.pc, abi.stack_pointer: after.sp}
+    found |= {abi.frame_pointer: after.fp} if after.fp is not None else {}
+    found |= {LR: after.lr} if after.lr is not None else {}
+    return found, is_exact
+
+
+def without_lr(arch: str, registers: dict[int, int]) -> dict[int, int]:
+    """In a caller lr is only what its last call left there: nobody may use it."""
+    return {n: value for n, value in registers.items() if arch == "x86_64" or n != LR}
+
+
+def check(arch: str, seed: int) -> str:
+    """Which kind of step this was."""
+    case = Case(arch, seed)
+    found, is_exact = found_step(case)
+    expected = expected_step(case, is_exact)
+    told = f"UNSPOOL_FIRST_SEED={seed}: {case.row()}, found {found}, expected {expected}"
+    if isinstance(found, StackEnd):
+        assert isinstance(expected, set) and found in expected, told
+        return found.name
+    assert isinstance(expected, dict), told
+    assert without_lr(arch, found) == without_lr(arch, expected), told
+    return "exact" if is_exact else "rule"
+
+
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
+def test_step_equals_the_slow_evaluators(arch: str) -> None:
+    kinds = Counter(check(arch, seed) for seed in range(FIRST_SEED, FIRST_SEED + EXAMPLES))
+    assert kinds["rule"] > EXAMPLES / 20 and kinds["exact"] > EXAMPLES / 20, kinds
+    if EXAMPLES >= 4000:
+        ends = ("ROOT", "LOOP", "NO_UNWIND_INFO", "UNREADABLE_MEMORY", "BAD_RETURN_ADDRESS")
+        assert all(kinds[end] for end in ends), kinds
