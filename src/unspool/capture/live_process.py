@@ -28,6 +28,7 @@ class LiveProcess(CapturedProcess):
     """A process to look at. Raises CaptureError where it can't be."""
 
     pid: int
+    command: str = field(default="", init=False)
     arch: str = field(default="", init=False)
     missing: dict[str, str] = field(default_factory=dict, init=False)  # files that can't be read: why
     memory_map: MemoryMap = field(init=False)
@@ -35,6 +36,7 @@ class LiveProcess(CapturedProcess):
 
     def __post_init__(self) -> None:
         self.memory_map = _memory_map(self.pid)
+        self.command = _command(self.pid)
         self.arch = _architecture(self.pid)
         self.unwinder = Unwinder(self.arch, depth_limit=1 << 16)
 
@@ -137,6 +139,11 @@ def _architecture(pid: int) -> str:
                 f"process {pid} is a 32-bit program", "unspool walks 64-bit ones only"
             ) from None
         return os.uname().machine
+
+
+def _command(pid: int) -> str:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return b" ".join(words).decode(errors="replace").strip()
 
 
 def _name_and_state(pid: int, tid: int) -> tuple[str, str]:

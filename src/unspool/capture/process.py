@@ -25,6 +25,7 @@ class CapturedProcess(ABC):
     """A process whose threads can be captured, then walked. Call load_modules before walk."""
 
     pid: int
+    command: str  # with its arguments
     arch: str
     missing: dict[str, str]  # files that can't be used: why
     memory_map: MemoryMap

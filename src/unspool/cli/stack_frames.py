@@ -1,0 +1,139 @@
+"""Symbolized threads: the facts that `unspool stack` prints as text or as JSON."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from unspool.capture.process import CapturedThread
+from unspool.symbols import Location, PerfMap, Symbolizer
+from unspool.unwind import Frame, How, Module, Stack, StackEnd
+
+STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "waiting for a device",
+    "T": "stopped",
+    "t": "traced",
+    "I": "idle",
+    "Z": "ended",
+    "X": "ended",
+}
+
+ENDS = {
+    StackEnd.ROOT: "the root",
+    StackEnd.STACK_BYTES_ENDED: "the copy of the stack is too short",
+    StackEnd.NO_UNWIND_INFO: "nothing says how to go on",
+    StackEnd.UNREADABLE_MEMORY: "memory that can't be read",
+    StackEnd.BAD_RETURN_ADDRESS: "a return address that is no code",
+    StackEnd.LOOP: "a loop",
+    StackEnd.DEPTH_LIMIT: "the depth limit",
+    StackEnd.UNMAPPED_PC: "a pc that is no code",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One function of a frame: the physical one (location.inlined is False) or one inlined into it."""
+
+    frame: Frame
+    location: Location
+
+    @property
+    def binary(self) -> str:
+        return PurePosixPath(self.frame.module.name).name if self.frame.module else ""
+
+    @property
+    def how(self) -> str:
+        """In words, where it was not the file's own information."""
+        name = "" if self.frame.how in (How.INTERRUPTED, How.CFI, How.CFI_EXACT) else self.frame.how.name
+        words = name.lower().replace("_", " ")
+        return f"guess: {words}" if self.frame.guessed else words
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadLines:
+    """A thread with its stack in words. lines: innermost first; None: there is no stack, see problem."""
+
+    thread: CapturedThread
+    stack: Stack | None
+    lines: list[Line]
+
+
+UNKNOWN = Location(None, None, None, None, False)
+
+
+def symbolize_threads(
+    threads: Iterable[tuple[CapturedThread, Stack | None]],
+    symbolizer: Symbolizer,
+    jit_names: PerfMap | None,
+    limit: int | None,
+) -> list[ThreadLines]:
+    """Every frame of every thread, each binary asked once. jit_names: of code without a file. limit: at most
+    so many frames a thread."""
+    walked = [(thread, stack, list(stack or ())[:limit]) for thread, stack in threads]
+    wanted: dict[Module, set[int]] = {}
+    for _, _, frames in walked:
+        for frame in frames:
+            if frame.module and frame.module.binary and frame.relative_lookup_address is not None:
+                wanted.setdefault(frame.module, set()).add(frame.relative_lookup_address)
+    known: dict[tuple[Module, int], tuple[Location, ...]] = {}
+    for module, addresses in wanted.items():
+        assert module.binary
+        found = symbolizer.lookup_many(module.binary, np.fromiter(addresses, np.uint64, len(addresses)))
+        for address, which in zip(addresses, found.which, strict=True):
+            known[module, address] = found.chains[which]
+    return [
+        ThreadLines(thread, stack, [line for frame in frames for line in _lines(frame, known, jit_names)])
+        for thread, stack, frames in walked
+    ]
+
+
+def _lines(
+    frame: Frame, known: dict[tuple[Module, int], tuple[Location, ...]], jit_names: PerfMap | None
+) -> list[Line]:
+    locations: tuple[Location, ...] = ()
+    if frame.module and frame.relative_lookup_address is not None:
+        locations = known.get((frame.module, frame.relative_lookup_address), ())
+        if not locations and frame.module.binary is None and jit_names is not None:
+            name = jit_names.lookup(frame.lookup_address)
+            locations = (UNKNOWN._replace(function=name, raw_name=name),)
+    return [Line(frame, location) for location in locations or (UNKNOWN,)]
+
+
+def as_object(thread: ThreadLines) -> dict[str, Any]:
+    """A thread as JSON has it. Addresses are hexadecimal strings."""
+    captured, stack = thread.thread, thread.stack
+    registers = captured.registers
+    known = {} if registers is None else {"pc": registers.pc, "sp": registers.sp, "fp": registers.fp}
+    if registers is not None:
+        known |= {"lr": registers.lr, **registers.others}
+    return {
+        "tid": captured.tid,
+        "name": captured.name,
+        "state": STATES.get(captured.state, captured.state),
+        "problem": captured.problem,
+        "end": stack.end.name.lower() if stack else None,
+        "complete": stack.complete if stack else False,
+        "guessed": stack.guessed if stack else False,
+        "registers": {name: f"{value:#x}" for name, value in known.items() if value is not None},
+        "frames": [_line_as_object(line) for line in thread.lines],
+    }
+
+
+def _line_as_object(line: Line) -> dict[str, Any]:
+    frame, location = line.frame, line.location
+    return {
+        "address": f"{frame.address:#x}",
+        "relative_address": None if frame.relative_address is None else f"{frame.relative_address:#x}",
+        "binary": frame.module.name if frame.module else None,
+        "function": location.function,
+        "raw_name": location.raw_name,
+        "file": location.file,
+        "line": location.line,
+        "inlined": location.inlined,
+        "how": frame.how.name.lower(),
+        "guessed": frame.guessed,
+    }
