@@ -44,14 +44,21 @@ static enum exact_status find_cfa(struct evaluator *evaluator) {
     return EXACT_OK;
 }
 
+/* An epilogue has popped the register already, though its CFI does not say so yet: the slot lies below
+ * sp, and the register holds the value again. With the CFA below sp, too, it is no frame but a context to
+ * be restored, whose slots count. */
+static bool is_popped(const struct evaluator *evaluator, uint32_t number, uint64_t slot_address) {
+    const struct unspool_registers *before = evaluator->before;
+    uint32_t sp = sp_register(evaluator->input->arch);
+    return !before->pc_is_return_address && !(evaluator->program->flags & UNSPOOL_ROW_SIGNAL) &&
+           is_known(before, sp) && slot_address < before->value[sp] && evaluator->cfa >= before->value[sp] &&
+           number != sp && number != pc_register(evaluator->input->arch);
+}
+
 static enum exact_status load(struct evaluator *evaluator, uint32_t number, uint64_t address,
                               uint64_t *value) {
     const struct unspool_registers *before = evaluator->before;
-    uint32_t sp = sp_register(evaluator->input->arch);
-    /* An epilogue has popped it already (UNWINDING.md, x86_64): the register holds it again. */
-    if (!before->pc_is_return_address && !(evaluator->program->flags & UNSPOOL_ROW_SIGNAL) &&
-        is_known(before, sp) && address < before->value[sp] &&
-        number != pc_register(evaluator->input->arch)) {
+    if (is_popped(evaluator, number, address)) {
         *value = before->value[number];
         return is_known(before, number) ? EXACT_OK : EXACT_REGISTER_UNKNOWN;
     }
