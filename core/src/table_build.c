@@ -132,7 +132,7 @@ static bool to_saved_set(const struct cfi_rules *rules, uint32_t arch, uint32_t 
         int32_t index = saved_index(arch, number);
         enum unspool_saved saved;
         int16_t slot;
-        if (index < 0 && rules->kind[number] == UNSPOOL_EXACT_UNDEFINED)
+        if (index < 0 && rules->kind[number] == UNSPOOL_EXACT_UNDEFINED && number != sp_register(arch))
             continue; /* caller-saved: lost by default anyway */
         if (index < 0 || !to_saved(rules, number, &saved, &slot))
             return false;
