@@ -9,11 +9,13 @@
 #include "cfi_program.h"
 #include "exact.h"
 
-#define NO_ADDRESS UINT64_MAX /* never a lookup address that has a rule */
-
+/* No module holds the last address (their ends are exclusive), so an empty entry may say so: it is what
+ * a return address of 0 looks up. */
 void unspool_cache_clear(struct unspool_cache *cache) {
-    for (uint32_t i = 0; i < UNSPOOL_CACHE_ENTRIES; i++)
-        cache->entry[i].address = NO_ADDRESS;
+    for (uint32_t i = 0; i < UNSPOOL_CACHE_ENTRIES; i++) {
+        cache->entry[i].address = UINT64_MAX;
+        cache->entry[i].rule = 0;
+    }
 }
 
 /* The rule that holds at a lookup address; NULL: no module is there. */
@@ -233,9 +235,9 @@ static inline enum step_result take_step(const struct code *code, struct frame *
     const uint8_t special = UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE;
     enum step_result result;
     if (!rule)
-        return frame->is_interrupted ? step_unmapped(code, frame, step)
-                                     : end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
-    if (rule->flags & special)
+        result = frame->is_interrupted ? step_unmapped(code, frame, step)
+                                       : end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
+    else if (rule->flags & special)
         result = step_special(code, rule, frame, step);
     else
         result = step_by_rule(code, rule, frame, step);
