@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 # DWARF's numbers of the registers that rules are about.
 RAX, RDX, RCX, RBX, RSI, RDI, RBP, RSP, R8, R9, R10, R11, R12, R13, R14, R15, RIP = range(17)
-X19, FP, LR, SP = 19, 29, 30, 31
+X19, FP, LR, SP, PC = 19, 29, 30, 31, 32
 
 # DW_EH_PE: how a pointer is stored, and what it counts from.
 ABSPTR, ULEB128, UDATA2, UDATA4, UDATA8, SLEB128, SDATA2, SDATA4, SDATA8 = 0, 1, 2, 3, 4, 9, 10, 11, 12

@@ -151,7 +151,7 @@ def slow_as_exact(arch: str, cie: Cie, row: SlowRow) -> tuple[Hashable, ...]:
 
 def tracked(arch: str) -> range:
     """The registers that the core follows: vector registers and the like are not needed to walk."""
-    return range(ABIS[arch].last + (2 if arch == "x86_64" else 1))
+    return range(ABIS[arch].program_counter + 1)
 
 
 def _as_rule(arch: str, cie: Cie, row: SlowRow, flags: int) -> tuple[int, ...] | None:

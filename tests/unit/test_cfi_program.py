@@ -12,6 +12,7 @@ from tests.dwarf_writer import (
     NEGATE_RA_STATE,
     NOP,
     OP_DEREF,
+    PC,
     PCREL,
     R10,
     R12,
@@ -484,6 +485,11 @@ def test_prologue_of_aarch64() -> None:
     assert compiled.says(START + 8) == "sp+144 ra=c-136 fp=c-144"
     assert compiled.says(START + 12) == "x29+144 ra=c-136 fp=c-144"
     assert compiled.says(START + 32) == "sp+0 ra=s fp=s"
+
+
+def test_return_address_column_pc_on_aarch64() -> None:
+    cie = replace(AARCH64_CIE, instructions=def_cfa(SP, 0) + offset(PC, 1), return_address_register=PC)
+    assert aarch64(cie=cie).says(START) == "sp+0 ra=c-8 fp=- exact"
 
 
 def test_vector_registers_saved_on_aarch64_are_dropped() -> None:
