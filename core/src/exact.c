@@ -166,7 +166,7 @@ static enum exact_status apply_all(struct evaluator *evaluator, struct unspool_r
 }
 
 enum exact_status exact_step(const struct exact_input *input, struct unspool_registers *registers,
-                             bool *is_signed, uint64_t *bad_address) {
+                             uint64_t *bad_address) {
     struct cfi_program program;
     struct cfi_machine machine;
     if (!find_row(input, &program, &machine))
@@ -183,7 +183,6 @@ enum exact_status exact_step(const struct exact_input *input, struct unspool_reg
     *bad_address = evaluator.bad_address;
     if (status != EXACT_OK)
         return status;
-    *is_signed = machine.rules.ra_signed;
     *registers = after;
     return EXACT_OK;
 }

@@ -23,10 +23,10 @@ struct exact_input {
     bool has_all_registers; /* else an unknown one may yet be found: EXACT_REGISTER_UNKNOWN says so */
 };
 
-/* registers become the caller's: pc is the return address as it was found (perhaps signed), and
- * *is_signed says whether the CFI calls it so. On failure registers are unchanged. */
+/* registers become the caller's: pc is the return address as it was found, perhaps signed. On failure
+ * registers are unchanged. */
 enum exact_status exact_step(const struct exact_input *input, struct unspool_registers *registers,
-                             bool *is_signed, uint64_t *bad_address);
+                             uint64_t *bad_address);
 
 /* A DWARF expression (DWARF 5, 2.5) over the registers; *push is what the stack begins with, or
  * NULL. Bounded in steps and depth. */

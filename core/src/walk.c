@@ -133,10 +133,8 @@ static inline enum step_result step_by_rule(const struct code *code, const struc
     } else if (RULE_FP(rule) == UNSPOOL_SAVED_UNKNOWN) {
         caller.fp_is_known = false;
     }
+    caller.pc = strip_pac(unwinder, caller.pc);
     caller.sp = cfa;
-    if (unwinder->arch == UNSPOOL_AARCH64 &&
-        ((rule->flags & UNSPOOL_ROW_SIGNED) || caller.pc >> unwinder->address_bits))
-        caller.pc = strip_pac(unwinder, caller.pc);
     if (frame->all)
         apply_saved_set(code, frame, rule, cfa);
     return become_caller(frame, &caller, step, UNSPOOL_HOW_CFI);
@@ -183,9 +181,8 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
         .has_all_registers = frame->all != NULL,
     };
     struct unspool_registers registers = frame_registers(unwinder->arch, frame);
-    bool is_signed = false;
     uint64_t bad_address = 0;
-    switch (exact_step(&input, &registers, &is_signed, &bad_address)) {
+    switch (exact_step(&input, &registers, &bad_address)) {
     case EXACT_OK:
         break;
     case EXACT_REGISTER_UNKNOWN:
@@ -196,8 +193,7 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
         return step_without_rule(code, module, frame, step);
     }
     uint64_t *pc = &registers.value[pc_register(unwinder->arch)];
-    if (unwinder->arch == UNSPOOL_AARCH64 && (is_signed || *pc >> unwinder->address_bits))
-        *pc = strip_pac(unwinder, *pc);
+    *pc = strip_pac(unwinder, *pc);
     /* Such code may switch stacks, so sp may go anywhere; the depth limit ends a cycle. */
     if (*pc == frame->pc && registers.value[sp_register(unwinder->arch)] == frame->sp)
         return end_stack(step, UNSPOOL_END_LOOP);

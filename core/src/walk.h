@@ -39,7 +39,11 @@ static inline uint64_t lookup_address(const struct frame *frame) {
     return frame->pc - !frame->is_interrupted;
 }
 
+/* A return address as it was found, without a PAC: bits that no user address has. It may be signed
+ * though CFI does not say so, hence CFI is not asked. */
 static inline uint64_t strip_pac(const struct unspool_unwinder *unwinder, uint64_t address) {
+    if (unwinder->arch != UNSPOOL_AARCH64 || unwinder->address_bits >= 64)
+        return address;
     return address & (((uint64_t)1 << unwinder->address_bits) - 1);
 }
 

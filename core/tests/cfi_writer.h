@@ -34,7 +34,7 @@
 #define ADVANCE1(delta) 0x02, (delta)
 #define ADVANCE2(delta) 0x03, U16(delta)
 #define ADVANCE4(delta) 0x04, U32(delta)
-#define OFFSET(number, factored) (0x80 | (number)), (factored)
+#define OFFSET(number, factored) (0x80 | (number)), factored
 #define OFFSET_EXTENDED(number, factored) 0x05, number, factored
 #define OFFSET_EXTENDED_SF(number, factored) 0x11, number, SLEB(factored)
 #define NEGATIVE_OFFSET(number, factored) 0x2f, number, factored
