@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check_recipe(&recipe, true);
     uint64_t function = called_function(&code, pc);
     if (function)
-        code_reaches(&code, function, pc);
+        check(code_reaches(&code, function, pc) == recipe_from_entry(&code, function, pc, &recipe));
     is_signal_return(&code, pc, interrupted);
     return 0;
 }

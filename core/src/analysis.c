@@ -38,7 +38,7 @@ struct place {
 struct analysis {
     const struct code *code;
     uint64_t start;
-    bool is_search; /* for goal: states and tables don't matter then */
+    bool is_search; /* for the instruction at goal, by any path, whatever tables say */
     bool steps_over_calls, saw_call;
     uint64_t goal;
 
@@ -48,7 +48,8 @@ struct analysis {
     struct place places[PLACES];
     struct stack_state states[STATES];
     struct written_memory written;
-    int32_t least_sp[2]; /* of the caller, from sp and from fp at start */
+    int32_t least_sp[2];        /* of the caller, from sp and from fp at start */
+    struct stack_state at_goal; /* of the path that reached it */
 
     bool has_caller;
     struct state_value return_address, sp, fp; /* the caller's */
@@ -267,6 +268,7 @@ static bool step(struct analysis *a, uint64_t *address, struct stack_state *stat
     struct instruction instruction;
     decode(a, *address, &instruction);
     if (a->is_search && instruction.length > a->goal - *address) {
+        a->at_goal = *state;
         *result = PATH_GOAL;
         return false;
     }
@@ -388,18 +390,64 @@ enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_
     return result;
 }
 
+/* Looks for a path from entry to pc, at first for one without calls, since a call may not return.
+ * a->at_goal says what holds at pc, in terms of entry's registers. */
+static bool search(struct analysis *a, const struct code *code, uint64_t entry, uint64_t pc) {
+    for (bool over_calls = false;; over_calls = true) {
+        struct place *place;
+        begin(a, code, entry, true, over_calls);
+        a->is_search = true;
+        a->goal = pc;
+        while ((place = next_place(a)) != NULL) {
+            place->is_queued = false;
+            if (follow(a, place) == PATH_GOAL)
+                return true;
+        }
+        if (over_calls || !a->saw_call)
+            return false;
+    }
+}
+
 bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc) {
     struct analysis a;
-    struct place *place;
-    begin(&a, code, entry, true, true);
-    a.is_search = true;
-    a.goal = pc;
-    while ((place = next_place(&a)) != NULL) {
-        place->is_queued = false;
-        if (follow(&a, place) == PATH_GOAL)
-            return true;
+    return search(&a, code, entry, pc);
+}
+
+/* What a place on the stack, said from sp at entry, is from sp or fp at pc. memory: its content. */
+static struct frame_value from_here(const struct stack_state *state, int32_t offset, bool memory) {
+    struct state_value sp = state->registers[REGISTER_SP], fp = state->registers[REGISTER_FP];
+    if (sp.kind == VALUE_SP)
+        return (struct frame_value){memory ? VALUE_AT_SP : VALUE_SP, (int64_t)offset - sp.offset};
+    if (fp.kind == VALUE_SP)
+        return (struct frame_value){memory ? VALUE_AT_FP : VALUE_FP, (int64_t)offset - fp.offset};
+    return (struct frame_value){VALUE_UNKNOWN, 0};
+}
+
+/* Where a register's value at entry is: where the path saved it, unless that has been popped, or still
+ * in the register. */
+static struct frame_value caller_register(const struct stack_state *state, enum stack_register number,
+                                          uint32_t kind) {
+    struct state_value original = {kind, 0}, sp = state->registers[REGISTER_SP];
+    for (uint32_t i = 0; i < state->slot_count; i++) {
+        struct state_value at = state->slots[i].address;
+        if (state_value_equal(state->slots[i].value, original) && at.kind == VALUE_SP &&
+            (sp.kind != VALUE_SP || at.offset >= sp.offset))
+            return from_here(state, at.offset, true);
     }
-    return false;
+    bool is_kept = state_value_equal(state->registers[number], original);
+    return (struct frame_value){is_kept ? (uint8_t)kind : VALUE_UNKNOWN, 0};
+}
+
+bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
+    struct analysis a;
+    if (!search(&a, code, entry, pc))
+        return false;
+    bool is_aarch64 = code->unwinder->arch == UNSPOOL_AARCH64;
+    recipe->sp = from_here(&a.at_goal, is_aarch64 ? 0 : 8, false);
+    recipe->fp = caller_register(&a.at_goal, REGISTER_FP, VALUE_FP);
+    recipe->return_address =
+        is_aarch64 ? caller_register(&a.at_goal, REGISTER_LR, VALUE_LR) : from_here(&a.at_goal, 0, true);
+    return true;
 }
 
 /* ------------------------------------------------------------------ by architecture */

@@ -46,6 +46,11 @@ enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_
  * instructions that fall through, jump or branch directly, calls stepped over. */
 bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc);
 
+/* The same, and what is known there of the caller, along one path from entry to pc; what that path
+ * leaves unknown is VALUE_UNKNOWN. A frame that was found by other means is proved by its return
+ * address being where this says. */
+bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
+
 /* PLT stubs and the like, matched byte for byte: true when pc is inside one. */
 bool plt_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe);
 

@@ -476,6 +476,71 @@ static void which_code_a_function_reaches(void) {
     CHECK(!code_reaches(code, UINT64_MAX, 0));
 }
 
+/* ------------------------------------------------------------------ recipe_from_entry */
+
+static const char *from_entry(uint32_t arch, const char *hex, uint64_t offset) {
+    struct frame_recipe recipe;
+    struct code *code = code_over(arch, from_hex(hex, bytes, sizeof bytes), NULL);
+    bool found = recipe_from_entry(code, CODE_AT, CODE_AT + offset, &recipe);
+    snprintf(text, sizeof text, "%s", found ? "at pc:" : "none");
+    if (found) {
+        describe_value("ra", recipe.return_address);
+        describe_value("sp", recipe.sp);
+        describe_value("fp", recipe.fp);
+    }
+    return text;
+}
+#define EXPECT_FROM_ENTRY(arch, hex, offset, expected)                                                       \
+    do {                                                                                                     \
+        if (!CHECK(strcmp(from_entry((arch), (hex), (offset)), (expected)) == 0))                            \
+            fprintf(stderr, "    at %d: %s\n", (int)(offset), text);                                         \
+    } while (0)
+
+static void what_holds_on_the_way_from_an_entry(void) {
+    const char *hex = "55"         /*  0 push %rbp */
+                      "4889e5"     /*  1 mov %rsp,%rbp */
+                      "4829c4"     /*  4 sub %rax,%rsp */
+                      "e8f4ffffff" /*  7 call 0 */
+                      "c9"         /* 12 leave */
+                      "c3";        /* 13 ret */
+    EXPECT_FROM_ENTRY(UNSPOOL_X86_64, hex, 0, "at pc: ra=[sp+0] sp=sp+8 fp=fp+0");
+    EXPECT_FROM_ENTRY(UNSPOOL_X86_64, hex, 1, "at pc: ra=[sp+8] sp=sp+16 fp=[sp+0]");
+    EXPECT_FROM_ENTRY(UNSPOOL_X86_64, hex, 4, "at pc: ra=[sp+8] sp=sp+16 fp=[sp+0]");
+    EXPECT_FROM_ENTRY(UNSPOOL_X86_64, hex, 7, "at pc: ra=[fp+8] sp=fp+16 fp=[fp+0]");
+    EXPECT_FROM_ENTRY(UNSPOOL_X86_64, hex, 11, "at pc: ra=[fp+8] sp=fp+16 fp=[fp+0]"); /* in the call */
+    EXPECT_FROM_ENTRY(UNSPOOL_X86_64, hex, 13, "at pc: ra=[sp+0] sp=sp+8 fp=fp+0");
+    EXPECT_FROM_ENTRY(UNSPOOL_X86_64, hex, 14, "none");
+    EXPECT_FROM_ENTRY(UNSPOOL_X86_64,
+                      "4889c4"
+                      "31ed"
+                      "c3" /* mov %rax,%rsp; xor %ebp,%ebp; ret */,
+                      5, "at pc: ra=? sp=? fp=?");
+    /* A path without calls goes before one with a call, which may never return: je 7; push; call; ret */
+    EXPECT_FROM_ENTRY(UNSPOOL_X86_64,
+                      "7406"
+                      "50"
+                      "e8f8ffffff"
+                      "c3",
+                      8, "at pc: ra=[sp+0] sp=sp+8 fp=fp+0");
+}
+
+static void what_holds_on_the_way_from_an_aarch64_entry(void) {
+    const char *hex = "fd7bbea9"  /*  0 stp x29, x30, [sp, #-32]! */
+                      "fd030091"  /*  4 mov x29, sp */
+                      "feffff97"  /*  8 bl 0 */
+                      "fd7bc2a8"  /* 12 ldp x29, x30, [sp], #32 */
+                      "c0035fd6"; /* 16 ret */
+    EXPECT_FROM_ENTRY(UNSPOOL_AARCH64, hex, 0, "at pc: ra=lr sp=sp+0 fp=fp+0");
+    EXPECT_FROM_ENTRY(UNSPOOL_AARCH64, hex, 4, "at pc: ra=[sp+8] sp=sp+32 fp=[sp+0]");
+    EXPECT_FROM_ENTRY(UNSPOOL_AARCH64, hex, 11, "at pc: ra=[sp+8] sp=sp+32 fp=[sp+0]");
+    EXPECT_FROM_ENTRY(UNSPOOL_AARCH64, hex, 12, "at pc: ra=[sp+8] sp=sp+32 fp=[sp+0]");
+    EXPECT_FROM_ENTRY(UNSPOOL_AARCH64, hex, 16, "at pc: ra=lr sp=sp+0 fp=fp+0");
+    EXPECT_FROM_ENTRY(UNSPOOL_AARCH64,
+                      "ffffff97"
+                      "c0035fd6" /* bl; ret: lr is lost */,
+                      4, "at pc: ra=? sp=sp+0 fp=fp+0");
+}
+
 int main(void) {
     RUN(x86_64_every_instruction_of_a_frame);
     RUN(x86_64_pushes_and_pops_without_frame_pointer);
@@ -498,5 +563,7 @@ int main(void) {
     RUN(a_row_after_a_call_is_the_next_function);
     RUN(a_tail_call_on_aarch64_keeps_lr);
     RUN(which_code_a_function_reaches);
+    RUN(what_holds_on_the_way_from_an_entry);
+    RUN(what_holds_on_the_way_from_an_aarch64_entry);
     return check_result();
 }

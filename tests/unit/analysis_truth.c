@@ -5,9 +5,17 @@
  * analysed, and what it claims is compared with the row.
  */
 #include "analysis.h"
+#include "dwarf_cfi.h"
 #include "instruction.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+enum truth_mode {
+    INTERRUPTED = 0,  /* analyse_code at every instruction */
+    AFTER_CALLS = 1,  /* analyse_code at return addresses, as a caller's pc */
+    FROM_ENTRIES = 2, /* recipe_from_entry at every instruction */
+};
 
 /* Must match the fields in test_analysis_truth.py. */
 struct truth_counts {
@@ -34,8 +42,19 @@ struct truth_input {
     uint64_t eh_frame_size, eh_frame_address;
     uint64_t image_address;
     uint32_t arch;
-    uint32_t after_calls; /* 1: only at return addresses, as a caller's pc */
-    uint64_t stride;      /* every how many rows */
+    uint32_t mode;   /* enum truth_mode */
+    uint64_t stride; /* every how many rows */
+};
+
+struct truth {
+    const struct truth_input *input;
+    const struct code *code;
+    struct truth_counts *counts;
+    struct truth_difference *differences;
+    uint64_t capacity; /* of differences */
+    const struct unspool_table *table;
+    uint64_t *entries; /* relative addresses where FDEs start, ascending */
+    size_t entry_count, entry_capacity;
 };
 
 static void expect_row(const struct unspool_row *row, struct frame_recipe *expected) {
@@ -96,33 +115,48 @@ static bool is_equal_by_lr(const struct code *code, uint64_t pc, const struct fr
            equal(a->sp, b->sp) && lr_equals_slot(code, pc, b->return_address.offset);
 }
 
-static void compare(const struct code *code, uint64_t image_address, uint64_t relative_address,
-                    bool is_proved, const struct frame_recipe *claimed, const struct frame_recipe *expected,
-                    struct truth_counts *counts, struct truth_difference *differences, uint64_t capacity) {
-    uint64_t pc = image_address + relative_address;
+/* True when the row starts just behind a push of rbp: the register and the place hold the same. */
+static bool fp_equals_slot(const struct truth *truth, const struct unspool_row *row,
+                           const struct frame_recipe *claimed, const struct frame_recipe *expected) {
+    uint8_t byte;
+    return truth->input->arch == UNSPOOL_X86_64 && claimed->fp.kind == VALUE_AT_SP &&
+           claimed->fp.offset == 0 && expected->fp.kind == VALUE_FP &&
+           code_read(truth->code, truth->input->image_address + row->start - 1, &byte, 1) == 1 &&
+           byte == 0x55;
+}
+
+static bool is_right(const struct truth *truth, uint64_t pc, const struct unspool_row *row,
+                     const struct frame_recipe *claimed, const struct frame_recipe *expected) {
+    if (is_equal_by_lr(truth->code, pc, claimed, expected) ||
+        is_equal_by_lr(truth->code, pc, expected, claimed))
+        return true;
+    return equal(claimed->sp, expected->sp) && equal(claimed->return_address, expected->return_address) &&
+           (equal(claimed->fp, expected->fp) || claimed->fp.kind == VALUE_UNKNOWN ||
+            fp_equals_slot(truth, row, claimed, expected));
+}
+
+static void compare(const struct truth *truth, uint64_t pc, const struct unspool_row *row, bool is_proved,
+                    const struct frame_recipe *claimed) {
+    struct truth_counts *counts = truth->counts;
+    struct frame_recipe expected;
+    expect_row(row, &expected);
     counts->claims++;
     counts->unproved += !is_proved;
-    if (claimed->sp.kind != expected->sp.kind) {
+    if (claimed->sp.kind != expected.sp.kind) {
         counts->incomparable++;
         return;
     }
-    bool same_fp = equal(claimed->fp, expected->fp) || claimed->fp.kind == VALUE_UNKNOWN;
-    if (is_equal_by_lr(code, pc, claimed, expected) || is_equal_by_lr(code, pc, expected, claimed)) {
+    if (is_right(truth, pc, row, claimed, &expected)) {
         counts->equal++;
-        return;
-    }
-    if (equal(claimed->sp, expected->sp) && equal(claimed->return_address, expected->return_address) &&
-        same_fp) {
-        counts->equal++;
-        counts->fp_lost += claimed->fp.kind == VALUE_UNKNOWN && expected->fp.kind != VALUE_UNKNOWN;
+        counts->fp_lost += claimed->fp.kind == VALUE_UNKNOWN && expected.fp.kind != VALUE_UNKNOWN;
         return;
     }
     counts->unproved_wrong += !is_proved;
-    if (counts->wrong < capacity) {
-        struct truth_difference *difference = &differences[counts->wrong];
-        difference->relative_address = relative_address;
+    if (counts->wrong < truth->capacity) {
+        struct truth_difference *difference = &truth->differences[counts->wrong];
+        difference->relative_address = pc - truth->input->image_address;
         keep(difference->claimed, claimed);
-        keep(difference->expected, expected);
+        keep(difference->expected, &expected);
     }
     counts->wrong++;
 }
@@ -145,43 +179,115 @@ static bool changes_sp(const struct instruction *instruction) {
     return false;
 }
 
-static void check_row(const struct code *code, const struct truth_input *input, const struct unspool_row *row,
-                      struct truth_counts *counts, struct truth_difference *differences, uint64_t capacity) {
-    struct frame_recipe claimed, expected;
+static uint64_t entry_of(const struct truth *truth, uint64_t relative_address) {
+    size_t low = 0, high = truth->entry_count; /* the last entry at or before the address */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (truth->entries[middle] <= relative_address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return truth->input->image_address + (low ? truth->entries[low - 1] : 0);
+}
+
+/* True for a function's entry; false for a part that was split off, and for PLT0. */
+static bool is_entry(const struct truth *truth, uint64_t address) {
+    struct unspool_row row;
+    bool is_aarch64 = truth->input->arch == UNSPOOL_AARCH64;
+    return unspool_table_lookup(truth->table, address - truth->input->image_address, &row) == UNSPOOL_OK &&
+           row.cfa_base == UNSPOOL_CFA_SP && row.cfa_offset == (is_aarch64 ? 0 : 8) &&
+           row.ra == (is_aarch64 ? UNSPOOL_SAVED_SAME : UNSPOOL_SAVED_AT_CFA);
+}
+
+static void ask(const struct truth *truth, uint64_t pc, const struct unspool_row *row,
+                const struct instruction *instruction) {
+    struct frame_recipe claimed;
+    uint32_t mode = truth->input->mode;
+    if (mode == AFTER_CALLS && instruction->flow != FLOW_CALL)
+        return;
+    uint64_t entry = entry_of(truth, row->start);
+    if (mode == FROM_ENTRIES && !is_entry(truth, entry))
+        return;
+    truth->counts->places++;
+    if (mode == FROM_ENTRIES) {
+        if (recipe_from_entry(truth->code, entry, pc, &claimed) && claimed.sp.kind != VALUE_UNKNOWN &&
+            claimed.return_address.kind != VALUE_UNKNOWN)
+            compare(truth, pc, row, true, &claimed);
+        return;
+    }
+    if (mode == AFTER_CALLS)
+        pc += instruction->length;
+    enum analysis_result result =
+        analyse_code(truth->code, pc, mode == INTERRUPTED, mode == INTERRUPTED, &claimed);
+    if (result != CALLER_NOT_FOUND)
+        compare(truth, pc, row, result == CALLER_PROVED, &claimed);
+}
+
+static void check_row(const struct truth *truth, const struct unspool_row *row) {
     struct instruction instruction;
     bool is_reached = true, is_stale = false;
-    expect_row(row, &expected);
     for (uint64_t at = row->start; at < row->end; at += instruction.length) {
-        uint64_t pc = input->image_address + at;
+        uint64_t pc = truth->input->image_address + at;
         uint8_t bytes[16];
-        size_t size = code_read(code, pc, bytes, sizeof bytes);
-        if (input->arch == UNSPOOL_AARCH64)
+        size_t size = code_read(truth->code, pc, bytes, sizeof bytes);
+        if (truth->input->arch == UNSPOOL_AARCH64)
             aarch64_decode(bytes, size, pc, &instruction);
         else
             x86_64_decode(bytes, size, pc, &instruction);
         if (instruction.flow == FLOW_INVALID)
             return;
-        bool goes_on = instruction.flow == FLOW_NEXT || instruction.flow == FLOW_BRANCH;
         if (is_stale) { /* the row can't hold before and after a change of sp */
-            counts->stale++;
+            truth->counts->stale++;
             return;
         }
-        if (!is_reached && is_padding(code, pc, instruction.length, input->arch))
+        if (!is_reached && is_padding(truth->code, pc, instruction.length, truth->input->arch))
             continue;
-        is_reached = goes_on; /* padding after a call: the call never returns */
-        if (input->after_calls)
-            pc += instruction.length;
-        if (input->after_calls && instruction.flow != FLOW_CALL)
-            continue;
-        counts->places++;
+        /* Padding after a call is taken to follow one that never returns. */
+        is_reached = instruction.flow == FLOW_NEXT || instruction.flow == FLOW_BRANCH;
         is_stale = changes_sp(&instruction) && row->cfa_base == UNSPOOL_CFA_SP;
-        enum analysis_result result =
-            analyse_code(code, pc, !input->after_calls, !input->after_calls, &claimed);
-        if (result != CALLER_NOT_FOUND)
-            compare(code, input->image_address, pc - input->image_address, result == CALLER_PROVED, &claimed,
-                    &expected, counts, differences, capacity);
+        ask(truth, pc, row, &instruction);
     }
 }
+
+static bool add_entry(void *context, const struct fde *fde) {
+    struct truth *truth = context;
+    if (truth->entry_count == truth->entry_capacity) {
+        truth->entry_capacity = 2 * truth->entry_capacity + 1024;
+        truth->entries = realloc(truth->entries, truth->entry_capacity * sizeof *truth->entries);
+        if (!truth->entries)
+            abort();
+    }
+    truth->entries[truth->entry_count++] = fde->start;
+    return true;
+}
+
+static int ascending(const void *a, const void *b) {
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return (left > right) - (left < right);
+}
+
+static void find_entries(struct truth *truth, const struct unspool_compile_input *input) {
+    struct unspool_problems problems = {0};
+    struct cfi_reader reader;
+    cfi_reader_begin(&reader, input, &problems);
+    read_fdes(&reader, 0, add_entry, truth);
+    if (truth->entry_count)
+        qsort(truth->entries, truth->entry_count, sizeof *truth->entries, ascending);
+}
+
+static void check_rows(const struct truth *truth) {
+    const uint32_t special = UNSPOOL_ROW_NONE | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_END | UNSPOOL_ROW_SIGNAL;
+    uint64_t count = unspool_table_row_count(truth->table);
+    for (uint64_t i = 0; i < count; i += truth->input->stride) {
+        struct unspool_row row;
+        if (unspool_table_rows(truth->table, i, &row, 1) == 1 && (row.flags & special) == 0)
+            check_row(truth, &row);
+    }
+}
+
+int truth_compare(const struct truth_input *input, struct truth_counts *counts,
+                  struct truth_difference *differences, uint64_t capacity);
 
 int truth_compare(const struct truth_input *input, struct truth_counts *counts,
                   struct truth_difference *differences, uint64_t capacity) {
@@ -206,14 +312,12 @@ int truth_compare(const struct truth_input *input, struct truth_counts *counts,
     struct unspool_memory memory;
     memset(&memory, 0, sizeof memory);
     struct code code = {&unwinder, &memory};
-    uint64_t count = unspool_table_row_count(table);
-    for (uint64_t i = 0; i < count; i += input->stride) {
-        struct unspool_row row;
-        if (unspool_table_rows(table, i, &row, 1) != 1)
-            break;
-        if ((row.flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_END | UNSPOOL_ROW_SIGNAL)) == 0)
-            check_row(&code, input, &row, counts, differences, capacity);
-    }
+    struct truth truth = {
+        .input = input, .code = &code, .counts = counts, .differences = differences, .capacity = capacity};
+    find_entries(&truth, &compile);
+    truth.table = table;
+    check_rows(&truth);
+    free(truth.entries);
     unspool_table_free(table);
     return UNSPOOL_OK;
 }

@@ -21,6 +21,7 @@ from unspool import Binary
 
 CORE = Path(__file__).resolve().parents[2] / "core"
 ARCH = {"x86_64": 1, "aarch64": 2}
+INTERRUPTED, AFTER_CALLS, FROM_ENTRIES = range(3)
 DIFFERENCES_KEPT = 20
 
 
@@ -58,7 +59,7 @@ class Input(ctypes.Structure):
         ("eh_frame_address", ctypes.c_uint64),
         ("image_address", ctypes.c_uint64),
         ("arch", ctypes.c_uint32),
-        ("after_calls", ctypes.c_uint32),
+        ("mode", ctypes.c_uint32),
         ("stride", ctypes.c_uint64),
     )
 
@@ -97,9 +98,9 @@ def read_input(path: Path, stride: int) -> Input:
         )
 
 
-def compare(library: ctypes.CDLL, source: Input, after_calls: bool) -> tuple[Counts, list[str]]:
+def compare(library: ctypes.CDLL, source: Input, mode: int) -> tuple[Counts, list[str]]:
     counts, kept = Counts(), (Difference * DIFFERENCES_KEPT)()
-    source.after_calls = after_calls
+    source.mode = mode
     status = library.truth_compare(
         ctypes.byref(source), ctypes.byref(counts), kept, ctypes.c_uint64(DIFFERENCES_KEPT)
     )
@@ -123,7 +124,7 @@ def test_every_claim_for_an_interrupted_frame_is_what_the_table_says(
     library: ctypes.CDLL, arch: str, name: str
 ) -> None:
     """In libstdc++ some claims that rest on calls which never return are wrong: they are no proofs."""
-    counts, differences = compare(library, read_input(system_file(arch, name), 4), after_calls=False)
+    counts, differences = compare(library, read_input(system_file(arch, name), 4), INTERRUPTED)
     assert counts.wrong == counts.unproved_wrong, differences
     assert counts.claims - counts.unproved > counts.places // 4  # it does find callers
     if name != "libstdc++.so.6":
@@ -133,9 +134,18 @@ def test_every_claim_for_an_interrupted_frame_is_what_the_table_says(
 @pytest.mark.parametrize(("arch", "name"), [("x86_64", "libc.so.6"), ("aarch64", "libc.so.6")])
 def test_nothing_is_proved_from_a_return_address(library: ctypes.CDLL, arch: str, name: str) -> None:
     """The call before it may be one that never returns."""
-    counts, differences = compare(library, read_input(system_file(arch, name), 4), after_calls=True)
+    counts, differences = compare(library, read_input(system_file(arch, name), 4), AFTER_CALLS)
     assert counts.unproved == counts.claims > counts.places // 4
     assert counts.wrong == 0, differences
+
+
+@pytest.mark.parametrize(("arch", "name"), [("x86_64", "libm.so.6"), ("aarch64", "libc.so.6")])
+def test_what_holds_on_the_way_from_an_entry_is_what_the_table_says(
+    library: ctypes.CDLL, arch: str, name: str
+) -> None:
+    counts, differences = compare(library, read_input(system_file(arch, name), 4), FROM_ENTRIES)
+    assert counts.wrong == 0, differences
+    assert counts.claims > counts.places // 2
 
 
 def main(paths: list[str]) -> None:
@@ -143,9 +153,8 @@ def main(paths: list[str]) -> None:
         library = build(Path(folder))
         for path in paths:
             source = read_input(Path(path), 1)
-            for after_calls in (False, True):
-                counts, differences = compare(library, source, after_calls)
-                where = "at return addresses" if after_calls else "interrupted"
+            for mode, where in enumerate(("interrupted", "at return addresses", "from entries")):
+                counts, differences = compare(library, source, mode)
                 print(f"{path}, {where}: {counts}", *differences, sep="\n    ", flush=True)
 
 
