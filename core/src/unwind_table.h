@@ -119,9 +119,8 @@ static inline uint32_t table_find_row(const struct unspool_table *table, uint64_
     return low ? low - 1 : table->row_count;
 }
 
-static inline const struct rule *table_find_rule(const struct unspool_table *table,
-                                                 uint64_t relative_address) {
-    uint32_t row = table_find_row(table, relative_address);
+/* The rule of a row that table_find_row yielded. */
+static inline const struct rule *table_row_rule(const struct unspool_table *table, uint32_t row) {
     const struct rule *rules = table_part(table, table->rules);
     if (row == table->row_count)
         return &rules[RULE_NONE];

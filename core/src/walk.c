@@ -18,18 +18,34 @@ void unspool_cache_clear(struct unspool_cache *cache) {
     }
 }
 
-/* The rule that holds at a lookup address; NULL: no module is there. */
-static inline const struct rule *find_rule(const struct unspool_unwinder *unwinder, uint64_t lookup) {
+/* A handler returns to code that nothing called, so that the byte before it may be another function's,
+ * and so may the rule. Only at the end of a row is this worth a look at the code. */
+static bool is_behind_another_function(const struct code *code, const struct frame *frame,
+                                       const struct unspool_table *table, uint32_t row, uint64_t from_base) {
+    const uint32_t *rows = table_part(table, table->rows);
+    return !frame->is_interrupted && row + 1 < table->row_count && rows[row + 1] == from_base + 1 &&
+           is_signal_return(code, frame->pc, false);
+}
+
+/* The rule that holds at a frame's lookup address; NULL: no module is there. */
+static inline const struct rule *find_rule(const struct code *code, const struct frame *frame) {
     static const struct rule none = {.flags = UNSPOOL_ROW_NONE};
+    uint64_t lookup = lookup_address(frame);
     uint64_t slot = lookup * 0x9e3779b97f4a7c15u >> 52;
-    struct unspool_cache *cache = unwinder->cache;
+    struct unspool_cache *cache = code->unwinder->cache;
     if (cache && cache->entry[slot].address == lookup)
         return (const struct rule *)(uintptr_t)cache->entry[slot].rule;
-    const struct unspool_module *module = find_module(unwinder, lookup);
+    const struct unspool_module *module = find_module(code->unwinder, lookup);
     if (!module)
         return NULL;
-    const struct rule *rule =
-        module->table ? table_find_rule(module->table, lookup - module->image_base) : &none;
+    const struct rule *rule = &none;
+    if (module->table) {
+        uint64_t relative = lookup - module->image_base;
+        uint32_t row = table_find_row(module->table, relative);
+        if (is_behind_another_function(code, frame, module->table, row, relative - module->table->base))
+            return &none;
+        rule = table_row_rule(module->table, row);
+    }
     if (cache) {
         cache->entry[slot].address = lookup;
         cache->entry[slot].rule = (uintptr_t)rule;
@@ -227,7 +243,7 @@ static enum step_result step_special(const struct code *code, const struct rule 
 
 /* The step from a frame to its caller. Whether the caller's pc is mapped shows at the next step. */
 static inline enum step_result take_step(const struct code *code, struct frame *frame, struct step *step) {
-    const struct rule *rule = find_rule(code->unwinder, lookup_address(frame));
+    const struct rule *rule = find_rule(code, frame);
     const uint8_t special = UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE;
     enum step_result result;
     if (!rule)

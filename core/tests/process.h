@@ -21,7 +21,7 @@
 #define CODE_AT UINT64_C(0x400000)
 #define CODE_SIZE 0x3000u
 #define STACK_AT UINT64_C(0x7fff0000)
-#define STACK_WORDS 128u
+#define STACK_WORDS 256u
 #define STACK_END (STACK_AT + 8 * STACK_WORDS)
 #define MOST_FRAMES 16u
 
