@@ -6,6 +6,8 @@
  */
 #include "x86_64_parts.h"
 
+#include <string.h>
+
 enum { UNBOUNDED_STORE = 16384 };
 
 /* rsp's or rbp's place among the stack registers; anything else is REGISTER_OTHER. */
@@ -141,13 +143,14 @@ static void pop(struct instruction *out, const struct x86_64_parts *p, unsigned 
         clobber(out, number);
 }
 
-/* 81 and 83: add, sub with an immediate. */
+/* 80, 81, 83: add, sub and others with an immediate; 80 for bytes. */
 static void add_immediate(struct instruction *out, const struct x86_64_parts *p) {
     unsigned group = p->reg & 7;
     if (group == 7) /* cmp */
         return;
     uint8_t to = p->mod == 3 ? stack_register(p->rm) : REGISTER_OTHER;
-    if (p->wide && to != REGISTER_OTHER && (group == 0 || group == 5))
+    bool is_whole = p->wide && p->opcode != 0x80;
+    if (is_whole && to != REGISTER_OTHER && (group == 0 || group == 5))
         set(out, to, to, group == 0 ? p->immediate : -p->immediate);
     else
         plain_effects(out, p);
@@ -269,32 +272,37 @@ static void control_effects(struct instruction *out, const struct x86_64_parts *
     }
 }
 
+static bool is_control(uint8_t opcode) {
+    static const uint8_t others[] = {0xc2, 0xc3, 0xc7, 0xcc, 0xcd, 0xe8, 0xe9, 0xeb, 0xf1, 0xf4, 0xff};
+    bool is_conditional = (opcode >= 0x70 && opcode <= 0x7f) || (opcode >= 0xe0 && opcode <= 0xe3);
+    return is_conditional || memchr(others, opcode, sizeof others) != NULL;
+}
+
+static void load_address(struct instruction *out, const struct x86_64_parts *p) {
+    if (p->wide && p->base != REGISTER_OTHER && stack_register(p->reg) != REGISTER_OTHER)
+        set(out, stack_register(p->reg), p->base, p->displacement);
+    else
+        plain_effects(out, p);
+}
+
 static void one_byte_effects(struct instruction *out, const struct x86_64_parts *p) {
     unsigned number = (p->opcode & 7u) | p->extend_rm;
-    switch (p->opcode) {
-    case 0x50:
-    case 0x51:
-    case 0x52:
-    case 0x53:
-    case 0x54:
-    case 0x55:
-    case 0x56:
-    case 0x57:
+    if (p->opcode >= 0x50 && p->opcode <= 0x57) {
         push(out, p, stack_register(number));
-        break;
-    case 0x58:
-    case 0x59:
-    case 0x5a:
-    case 0x5b:
-    case 0x5c:
-    case 0x5d:
-    case 0x5e:
-    case 0x5f:
+        return;
+    }
+    if (p->opcode >= 0x58 && p->opcode <= 0x5f) {
         pop(out, p, number);
-        break;
-    case 0x68:
+        return;
+    }
+    if (is_control(p->opcode)) {
+        control_effects(out, p);
+        return;
+    }
+    switch (p->opcode) {
+    case 0x68: /* push immediate, pushf */
     case 0x6a:
-    case 0x9c: /* push immediate, pushf */
+    case 0x9c:
         push(out, p, REGISTER_OTHER);
         break;
     case 0x9d: /* popf */
@@ -309,11 +317,8 @@ static void one_byte_effects(struct instruction *out, const struct x86_64_parts 
     case 0x8b:
         move(out, p);
         break;
-    case 0x8d: /* lea */
-        if (p->wide && p->base != REGISTER_OTHER && stack_register(p->reg) != REGISTER_OTHER)
-            set(out, stack_register(p->reg), p->base, p->displacement);
-        else
-            plain_effects(out, p);
+    case 0x8d:
+        load_address(out, p);
         break;
     case 0x8f:
         pop_operand(out, p);
@@ -324,28 +329,8 @@ static void one_byte_effects(struct instruction *out, const struct x86_64_parts 
     case 0xc9:
         leave(out, p);
         break;
-    case 0xc2:
-    case 0xc3:
-    case 0xc7:
-    case 0xcc:
-    case 0xf1:
-    case 0xf4:
-    case 0xcd:
-    case 0xe8:
-    case 0xe9:
-    case 0xeb:
-    case 0xff:
-    case 0xe0:
-    case 0xe1:
-    case 0xe2:
-    case 0xe3:
-        control_effects(out, p);
-        break;
     default:
-        if (p->opcode >= 0x70 && p->opcode <= 0x7f)
-            control_effects(out, p);
-        else
-            plain_effects(out, p);
+        plain_effects(out, p);
     }
 }
 

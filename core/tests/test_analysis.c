@@ -243,6 +243,19 @@ static void what_was_overwritten_is_not_read(void) {
            "58"
            "c3" /* mov %eax,4(%rsp): just below it */,
            0, "proved: ra=[sp+8] sp=sp+16 fp=fp+0");
+    /* Four ranges are kept apart; the fifth joins two of them, but not over the return address. */
+    EXPECT(UNSPOOL_X86_64,
+           "c6042400"
+           "c644240800"
+           "c644241000"
+           "c644241800"
+           "c644242000" /* movb to 0, 8, 16, 24, 32 */
+           "4883c428"
+           "c3" /* add $40,%rsp; ret */,
+           0, "proved: ra=[sp+40] sp=sp+48 fp=fp+0");
+}
+
+static void a_frame_pointer_comes_from_where_it_was_saved(void) {
     EXPECT(UNSPOOL_X86_64,
            "48890424"
            "5d"
@@ -264,16 +277,6 @@ static void what_was_overwritten_is_not_read(void) {
            "488b6c24f8"
            "c3" /* rbp from below sp: nobody knows what that is */,
            0, "proved: ra=[sp+0] sp=sp+8 fp=?");
-    /* Four ranges are kept apart; the fifth joins two of them, but not over the return address. */
-    EXPECT(UNSPOOL_X86_64,
-           "c6042400"
-           "c644240800"
-           "c644241000"
-           "c644241800"
-           "c644242000" /* movb to 0, 8, 16, 24, 32 */
-           "4883c428"
-           "c3" /* add $40,%rsp; ret */,
-           0, "proved: ra=[sp+40] sp=sp+48 fp=fp+0");
 }
 
 static void a_computed_frame_pointer_is_lost(void) {
@@ -551,6 +554,7 @@ int main(void) {
     RUN(code_without_end_is_given_up);
     RUN(more_branches_than_are_kept_are_given_up);
     RUN(what_was_overwritten_is_not_read);
+    RUN(a_frame_pointer_comes_from_where_it_was_saved);
     RUN(a_computed_frame_pointer_is_lost);
     RUN(calls_are_stepped_over_only_when_need_be);
     RUN(a_call_that_never_returns);

@@ -37,6 +37,8 @@ static void x86_64_arithmetic_on_sp_and_fp(void) {
         {"4983c418", "add $0x18,%r12", "4 next"},
         {"83c418", "add $0x18,%esp", "3 next sp=?"},
         {"4883fd00", "cmp $0,%rbp", "4 next"},
+        {"4080fd00", "cmp $0,%bpl", "4 next"},
+        {"4880c401", "rex.W add $1,%spl", "4 next sp=?"},
         {"4883e4f0", "and $-16,%rsp", "4 next sp=?"},
         {"4829c4", "sub %rax,%rsp", "3 next sp=?"},
         {"4889e5", "mov %rsp,%rbp", "3 next fp=sp+0"},
