@@ -12,6 +12,7 @@ import struct
 from typing import IO
 
 from unspool.binaries import Binary
+from unspool.symbols.dwarf_reader import Dwarf
 from unspool.symbols.dwarf_units import Units, look_at_units
 
 _SECTIONS = ("info", "abbrev", "line", "line_str", "str", "str_offsets", "ranges", "rnglists", "addr")
@@ -26,62 +27,84 @@ def has_dwarf(binary: Binary) -> bool:
     return section is not None and section.size > 0 and section.type == _SHT_PROGBITS
 
 
+def dwarf_section(binary: Binary, name: str) -> memoryview:
+    """The bytes of .debug_NAME, none if the file has none. Raises BinaryError."""
+    section = binary.section(f".debug_{name}")
+    return memoryview(b"") if section is None or section.type != _SHT_PROGBITS else section.data
+
+
 def write_image(binary: Binary, image_address: int) -> tuple[IO[bytes], Units]:
     """An unnamed file for symbolic, and what its units say. `image_address` becomes relative address 0: that
     of the binary that runs, should `binary` be its debug file. Raises BinaryError, OSError."""
-    file: IO[bytes] = os.fdopen(os.memfd_create("unspool-dwarf"), "w+b")
-    try:
-        units = _write_sections(file, binary, image_address)
-    except BaseException:
-        file.close()
-        raise
-    return file, units
+    looked_at: dict[str, memoryview] = {}
+    with Image(binary.arch, image_address) as image:
+        for name in _SECTIONS:
+            data = dwarf_section(binary, name)
+            if data:
+                image.add(name, data)
+            if name in ("info", "abbrev", "line_str", "str"):
+                looked_at[name] = data
+            del data  # a large file's sections need not all be in memory
+        units = look_at_units(Dwarf(**looked_at))
+        for edit in units.edits:
+            image.overwrite("info", edit.offset, edit.data)
+        return image.finish(), units
 
 
-def _write_sections(file: IO[bytes], binary: Binary, image_address: int) -> Units:
-    file.write(bytes(64 + 56))
-    names = b"\0"
-    headers = [bytes(64)]
-    kept: dict[str, memoryview] = {}
-    starts: dict[str, int] = {}
-    for short_name in _SECTIONS:
-        section = binary.section(f".debug_{short_name}")
-        if section is None or section.type != _SHT_PROGBITS:
-            continue
-        data = section.data
-        starts[short_name] = _append(file, data)
-        fields = (len(names), _SHT_PROGBITS, 0, 0, starts[short_name], len(data), 0, 0, 1, 0)
-        headers.append(struct.pack(_SECTION_HEADER, *fields))
-        names += f".debug_{short_name}\0".encode()
-        if short_name in ("info", "abbrev", "str"):
-            kept[short_name] = data
-        del data
-    units = look_at_units(*(kept.get(name, memoryview(b"")) for name in ("info", "abbrev", "str")))
-    names += b".shstrtab\0"
-    fields = (len(names) - 10, _SHT_STRTAB, 0, 0, _append(file, names), len(names), 0, 0, 1, 0)
-    headers.append(struct.pack(_SECTION_HEADER, *fields))
-    table = _append(file, b"".join(headers))
-    file.seek(0)
-    file.write(_file_header(_MACHINES[binary.arch], table, len(headers)))
-    file.write(struct.pack(_PROGRAM_HEADER, _PT_LOAD, 5, 0, image_address, image_address, 0, 0, 0x1000))
-    for edit in units.edits:
-        file.seek(starts["info"] + edit.offset)
-        file.write(edit.data)
-    file.flush()
-    return units
+class Image:
+    """Writes the file: room for the headers, the sections in the order in which they come, the headers."""
 
+    def __init__(self, arch: str, image_address: int) -> None:
+        self._file: IO[bytes] = os.fdopen(os.memfd_create("unspool-dwarf"), "w+b")
+        self._machine = _MACHINES[arch]
+        self._image_address = image_address
+        self._names = b"\0"
+        self._headers = [bytes(64)]
+        self._starts: dict[str, int] = {}
+        self._file.write(bytes(64 + 56))
+        self._finished = False
 
-def _file_header(machine: int, section_headers: int, count: int) -> bytes:
-    """The names are in the last section."""
-    sizes = (64, 56, 1, 64, count, count - 1)
-    return struct.pack(
-        _FILE_HEADER, b"\x7fELF\x02\x01\x01", _ET_EXEC, machine, 1, 0, 64, section_headers, 0, *sizes
-    )
+    def __enter__(self) -> Image:
+        return self
 
+    def __exit__(self, *exception: object) -> None:
+        if not self._finished:
+            self._file.close()
 
-def _append(file: IO[bytes], data: bytes | memoryview) -> int:
-    """Where it begins: a multiple of 8."""
-    position = file.seek(0, os.SEEK_END)
-    file.write(bytes(-position % 8))
-    file.write(data)
-    return position + -position % 8
+    def add(self, name: str, data: bytes | memoryview) -> None:
+        """A section .debug_NAME."""
+        self._starts[name] = self._append(data)
+        self._add_header(f".debug_{name}", _SHT_PROGBITS, self._starts[name], len(data))
+
+    def overwrite(self, name: str, offset: int, data: bytes) -> None:
+        """Bytes of a section that was added."""
+        self._file.seek(self._starts[name] + offset)
+        self._file.write(data)
+
+    def finish(self) -> IO[bytes]:
+        """The file, which belongs to the caller."""
+        names = self._names + b".shstrtab\0"
+        self._add_header(".shstrtab", _SHT_STRTAB, self._append(names), len(names))
+        table = self._append(b"".join(self._headers))
+        count, address = len(self._headers), self._image_address
+        ident = b"\x7fELF\x02\x01\x01"
+        fields = (ident, _ET_EXEC, self._machine, 1, 0, 64, table, 0, 64, 56, 1, 64, count, count - 1)
+        self._file.seek(0)
+        self._file.write(struct.pack(_FILE_HEADER, *fields))
+        self._file.write(struct.pack(_PROGRAM_HEADER, _PT_LOAD, 5, 0, address, address, 0, 0, 0x1000))
+        self._file.flush()
+        self._finished = True
+        return self._file
+
+    def _add_header(self, name: str, kind: int, start: int, size: int) -> None:
+        self._headers.append(
+            struct.pack(_SECTION_HEADER, len(self._names), kind, 0, 0, start, size, 0, 0, 1, 0)
+        )
+        self._names += name.encode() + b"\0"
+
+    def _append(self, data: bytes | memoryview) -> int:
+        """Where it begins: a multiple of 8."""
+        position = self._file.seek(0, os.SEEK_END)
+        self._file.write(bytes(-position % 8))
+        self._file.write(data)
+        return position + -position % 8

@@ -24,7 +24,7 @@ from unspool.symbols.debug_packages import install_command
 from unspool.symbols.debuginfod import DownloadError, Progress
 from unspool.symbols.demangle import demangle
 from unspool.symbols.dwarf_image import has_dwarf
-from unspool.symbols.symcache import Symcache
+from unspool.symbols.symcache import Place, Symcache
 from unspool.symbols.symcache_build import BuildError, Built, build, cached
 
 _DOWNLOADS = Kind("debuginfod", "1")
@@ -74,12 +74,12 @@ class Findings:
 
 @dataclass(slots=True)
 class _Source:
-    """What is known about one binary. `symbols`: tables in the order in which they are asked; `chains`: by
-    source location and symbol, as `_chain` takes them."""
+    """What is known about one binary. `symbols`, `symcaches`: in the order in which they are asked; `chains`:
+    by place and symbol, as `_find` gives them."""
 
     image_address: int
     symbols: list[SymbolTable] = field(default_factory=list)
-    symcache: Symcache | None = None
+    symcaches: tuple[Symcache, ...] = ()
     debug_file: str | None = None
     notes: list[Note] = field(default_factory=list)
     chains: dict[tuple[int, int], tuple[Location, ...]] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Symbolizer:
         with self._lock:
             source = self._source(binary)
             notes = list(source.notes)
-            if source.symcache is None:
+            if not source.symcaches:
                 what = f"{binary.path}: no debug information, hence no files, lines and inlined calls"
                 notes.append(Note(what, install_command(binary.path)))
             count = sum(len(table) for table in source.symbols)
@@ -158,34 +158,32 @@ class Symbolizer:
         debug_file = search.found
         if debug_file is None and built is None and self._debuginfod:
             debug_file = self._download(binary, source)
-        if debug_file is not None:
-            source.debug_file = debug_file.path
-            if built is None:
-                built = self._build(debug_file, binary, key, source)
-            _note_limits(debug_file, source)
-        if built is not None:
-            source.symcache = built.symcache
-            if built.split:
-                source.notes.append(_split_note(built, source.debug_file or binary.path))
         for file in dict.fromkeys(file for file in (debug_file, binary) if file is not None):
             try:
                 source.symbols.append(file.symbols)
             except BinaryError as error:
                 source.notes.append(Note(str(error)))
-        if debug_file is not None and debug_file is not binary:
-            debug_file.close()
+        if debug_file is not None:
+            source.debug_file = debug_file.path
+            if built is None:
+                built = self._build(debug_file, binary, key, source)
+            _note_limits(debug_file, source)
+            if debug_file is not binary:
+                debug_file.close()
+        if built is not None:
+            source.symcaches = built.symcaches
+            if built.split:
+                source.notes.append(_split_note(built, source.debug_file or binary.path))
         return source
 
     def _build(self, debug_file: Binary, binary: Binary, key: str | None, source: _Source) -> Built | None:
         try:
             if binary.type == "rel" or not has_dwarf(debug_file):
                 return None
-            return build(debug_file, binary.image_address, key, self._cache)
+            return build(debug_file, source.symbols, binary.image_address, key, self._cache)
         except (BuildError, BinaryError, OSError, MemoryError) as problem:
-            what = (
-                f"{debug_file.path}: its debug information can't be used: {problem or type(problem).__name__}"
-            )
-            source.notes.append(Note(what))
+            reason = str(problem) or type(problem).__name__
+            source.notes.append(Note(f"{debug_file.path}: its debug information can't be used: {reason}"))
             return None
 
     def _download(self, binary: Binary, source: _Source) -> Binary | None:
@@ -219,25 +217,28 @@ class Symbolizer:
 
 
 def _find(source: _Source, addresses: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each address its source location in the symcache, and, where that is missing or nameless, its
-    symbol, counted through all tables; -1 = none."""
-    symcache = source.symcache
+    """For each address its place (the symcache's number << 32 | source location), and, where that is missing
+    or nameless, its symbol, counted through all tables; -1 = none."""
     places = np.full(len(addresses), -1, dtype=np.int64)
-    missing = np.ones(len(addresses), dtype=bool)
-    if symcache is not None:
-        places = symcache.find(addresses)
-        nameless = [p for p in np.unique(places).tolist() if p < 0 or not symcache.places(p)[-1].name]
-        missing = np.isin(places, nameless)
+    for number, symcache in enumerate(source.symcaches):
+        missing = np.flatnonzero(places < 0)
+        found = symcache.find(addresses[missing])
+        places[missing] = np.where(found >= 0, found | number << 32, -1)
+    nameless = [p for p in np.unique(places).tolist() if p < 0 or not _places(source, p)[-1].name]
+    wanted = np.isin(places, nameless)
     symbols = np.full(len(addresses), -1, dtype=np.int64)
-    with np.errstate(over="ignore"):
-        virtual = addresses + np.uint64(source.image_address)
+    virtual = addresses + np.uint64(source.image_address)  # wraps
     base = 0
     for table in source.symbols:
-        asked = np.flatnonzero(missing & (symbols < 0) & (virtual >= addresses))
+        asked = np.flatnonzero(wanted & (symbols < 0) & (virtual >= addresses))
         found = table.find(virtual[asked])
         symbols[asked] = np.where(found >= 0, found + base, -1)
         base += len(table)
     return places, symbols
+
+
+def _places(source: _Source, place: int) -> list[Place]:
+    return source.symcaches[place >> 32].places(place & 0xFFFFFFFF) if place >= 0 else []
 
 
 def _chain(source: _Source, place: int, symbol: int) -> tuple[Location, ...]:
@@ -250,7 +251,7 @@ def _chain(source: _Source, place: int, symbol: int) -> tuple[Location, ...]:
 
 def _make_chain(source: _Source, place: int, symbol: int) -> Iterator[Location]:
     name = _symbol_name(source, symbol)
-    places = source.symcache.places(place) if source.symcache is not None and place >= 0 else []
+    places = _places(source, place)
     for depth, (raw_name, file, line) in enumerate(places):
         is_last = depth == len(places) - 1
         raw = raw_name or (name if is_last else None)

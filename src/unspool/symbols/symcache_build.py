@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache as once
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
-from unspool.binaries import Binary
+from unspool.binaries import Binary, SymbolTable
 from unspool.cache import Cache, Kind
 from unspool.symbols.dwarf_image import write_image
 from unspool.symbols.symcache import VERSION, Symcache, SymcacheError
+from unspool.symbols.unlisted_functions import unlisted_functions, write_line_image
 
 # Measured: 4.5 bytes of memory a byte of DWARF, 0.06 s a MiB.
 _MEMORY, _MEMORY_PER_BYTE = 1 << 30, 12
@@ -23,7 +29,7 @@ _SECONDS, _BYTES_PER_SECOND = 30, 4 << 20
 _WAIT = 10  # times the limit: a machine may be busy
 _MAX_MESSAGE = 1 << 16  # bytes
 
-KIND = Kind("symbols", f"{VERSION}.1")  # .1: how the file is prepared for symbolic
+_PREPARATION = 1  # to be raised when what symbolic is given changes
 
 
 class BuildError(Exception):
@@ -32,10 +38,10 @@ class BuildError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """symcache: what symbolic made; split: how many of the file's `units` compilation units keep their
-    functions in another file, the first of which is `split_file`."""
+    """symcaches: what symbolic made, to be asked in this order; split: how many of the file's `units`
+    compilation units keep their functions in another file, the first of which is `split_file`."""
 
-    symcache: Symcache
+    symcaches: tuple[Symcache, ...]
     units: int
     split: int
     split_file: str | None
@@ -43,35 +49,61 @@ class Built:
 
 def cached(key: str | None, cache: Cache) -> Built | None:
     """What was built before for the binary with this key."""
-    data = None if key is None else cache.read(KIND, key)
+    data = None if key is None else cache.read(_kind(), key)
     try:
         return None if data is None else _unpacked(data)
-    except ValueError:  # SymcacheError among them
+    except (ValueError, TypeError):  # SymcacheError among them
         return None
 
 
-def build(debug_file: Binary, image_address: int, key: str | None, cache: Cache) -> Built:
-    """Reads a file's DWARF; image_address: as for write_image. Raises BuildError, BinaryError, OSError."""
+def build(
+    debug_file: Binary, tables: Sequence[SymbolTable], image_address: int, key: str | None, cache: Cache
+) -> Built:
+    """Reads a file's DWARF. tables: the symbols of the binary and its debug file; image_address: as for
+    write_image. Raises BuildError, BinaryError, OSError."""
     image, units = write_image(debug_file, image_address)
     with image:
-        symcache = _in_child(image)
-    facts = json.dumps([units.count, units.split, units.split_file]).encode()
-    data = b"".join((symcache, facts, len(facts).to_bytes(4, "little")))
+        parts = [_in_child(image)]
     try:
+        functions = unlisted_functions(Symcache(parts[0]), tables, image_address)
+        line_image = write_line_image(debug_file, image_address, functions)
+        if line_image is not None:
+            with line_image:
+                parts.append(_in_child(line_image))
+        facts = ([len(part) for part in parts], units.count, units.split, units.split_file)
+        data = _packed(parts, facts)
         built = _unpacked(data)
     except SymcacheError as error:
         raise BuildError(f"symbolic made {error}") from None
     if key is not None:
-        cache.write(KIND, key, data)
+        cache.write(_kind(), key, data)
     return built
 
 
+@once
+def _kind() -> Kind:
+    """What is built depends on symbolic, on the format and on how files are prepared for symbolic."""
+    release = re.sub("[^0-9a-z.]", "", version("symbolic"))
+    return Kind("symbols", f"{VERSION}.{_PREPARATION}-{release}")
+
+
+def _packed(parts: list[bytes], facts: tuple[list[int], int, int, str | None]) -> bytes:
+    """Symcaches, the facts as JSON (the symcaches' sizes, and what Built has), and their size as u32."""
+    text = json.dumps(facts).encode()
+    return b"".join((*parts, text, len(text).to_bytes(4, "little")))
+
+
 def _unpacked(data: bytes) -> Built:
-    """A symcache, the facts as JSON, and their size as u32."""
+    """Raises ValueError or TypeError if they are not what _packed made."""
     end = len(data) - 4 - int.from_bytes(data[-4:], "little")
     if end < 0:
         raise ValueError("cut short")
-    return Built(Symcache(memoryview(data)[:end]), *json.loads(data[end:-4]))
+    sizes, *facts = json.loads(data[end:-4])
+    ends = list(itertools.accumulate(sizes))
+    parts = [memoryview(data)[stop - size : stop] for size, stop in zip(sizes, ends, strict=True)]
+    if not parts or ends[-1] != end:
+        raise ValueError("of another size than its parts")
+    return Built(tuple(Symcache(part) for part in parts), *facts)
 
 
 def _in_child(image: IO[bytes]) -> bytes:
