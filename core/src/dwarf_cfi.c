@@ -60,8 +60,11 @@ static bool read_entry(const struct unspool_section *section, uint64_t offset, s
     return !entry->body.failed;
 }
 
-static bool encoding_is_usable(uint8_t encoding) {
+static bool encoding_is_usable(const struct unspool_compile_input *input, uint8_t encoding) {
     uint8_t base = encoding & 0x70;
+    if ((base == POINTER_TEXT_RELATIVE && !input->text_address) ||
+        (base == POINTER_DATA_RELATIVE && !input->data_address))
+        return false; /* relative to nobody knows what */
     uint8_t format = encoding & 0x0f;
     bool format_known = format <= POINTER_UDATA8 || (format >= POINTER_SIGNED && format <= POINTER_SDATA8);
     return !(encoding & POINTER_INDIRECT) && base <= POINTER_DATA_RELATIVE && format_known;
@@ -199,7 +202,7 @@ static bool parse_fde(struct cfi_reader *reader, uint32_t section_index, struct 
     if (!cie->usable)
         return false;
     *problem = UNSPOOL_PROBLEM_POINTER_ENCODING;
-    if (!encoding_is_usable(cie->pointer_encoding))
+    if (!encoding_is_usable(reader->input, cie->pointer_encoding))
         return false;
     struct cursor *body = &entry->body;
     uint64_t start = read_address(reader, section_index, cie->pointer_encoding, body);

@@ -226,6 +226,15 @@ def test_pointer_encoding_without_meaning_leaves_the_fde_out(encoding: int) -> N
     assert compiled.problems == [("POINTER_ENCODING", fde)]
 
 
+@pytest.mark.parametrize("encoding", [TEXTREL | SDATA4, DATAREL | SDATA4])
+def test_pointer_relative_to_an_unknown_base_leaves_the_fde_out(encoding: int) -> None:
+    section = eh_frame()
+    fde = section.fde(section.cie(replace(X86_64_CIE, pointer_encoding=encoding)), 0x1000, 0x20, *PUSHED)
+    compiled = Compiled(section)
+    assert compiled.says(0x1000) == "nothing"
+    assert compiled.problems == [("POINTER_ENCODING", fde)]
+
+
 # ---------------------------------------------------------------- lengths and order
 
 
