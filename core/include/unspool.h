@@ -212,8 +212,9 @@ struct unspool_region {
 };
 
 /* A memory reader, which cannot fault. The stack is tried first, then the regions, then, if pid is
- * not 0, the process itself by process_vm_readv, a page at a time.
- *   snapshot:       copies in stack and regions, pid 0
+ * not 0, the process itself by process_vm_readv, a page at a time. Code that no module brings may be
+ * read in a process although data may not: its stack is not what it was, its code still is.
+ *   snapshot:       copies in stack and regions, pid 0; code_pid: 0, or the process they are from
  *   own process:    the thread's own mapped stack as it is in stack, pid = getpid()
  *   other process:  pid
  * Set everything to 0 first; unspool_memory_reset forgets the page that was read last. */
@@ -222,6 +223,7 @@ struct unspool_memory {
     const struct unspool_region *regions; /* sorted by address, not overlapping */
     uint64_t region_count;
     int32_t pid;
+    int32_t code_pid;
     uint32_t page_size;    /* private, as are the following: how much of page is valid */
     uint64_t page_address; /* address of page[0] */
     uint8_t page[4096];

@@ -28,7 +28,7 @@ size_t code_read(const struct code *code, uint64_t address, uint8_t *buffer, siz
         size = (size_t)left;
     uint64_t offset = address - module->start;
     if (!module->code)
-        return memory_read(code->memory, address, buffer, size);
+        return memory_read_code(code->memory, address, buffer, size);
     if (offset >= module->code_size)
         return 0;
     if (size > module->code_size - offset)

@@ -44,12 +44,13 @@ static const struct unspool_region *find_region(const struct unspool_memory *mem
     return low ? &memory->regions[low - 1] : NULL;
 }
 
-static size_t copy_page(struct unspool_memory *memory, uint64_t address, void *buffer, size_t size) {
+static size_t copy_page(struct unspool_memory *memory, int32_t pid, uint64_t address, void *buffer,
+                        size_t size) {
     uint64_t page_address = address & ~(PAGE - 1);
     if (!memory->page_size || memory->page_address != page_address) {
         struct io_vector local = {memory->page, PAGE};
         struct io_vector remote = {(void *)(uintptr_t)page_address, PAGE};
-        long got = system_call(SYSTEM_process_vm_readv, memory->pid, (long)&local, 1, (long)&remote, 1, 0);
+        long got = system_call(SYSTEM_process_vm_readv, pid, (long)&local, 1, (long)&remote, 1, 0);
         memory->page_size = got > 0 ? (uint32_t)got : 0;
         memory->page_address = page_address;
     }
@@ -57,7 +58,8 @@ static size_t copy_page(struct unspool_memory *memory, uint64_t address, void *b
     return copy_region(&page, address, buffer, size);
 }
 
-size_t memory_read(struct unspool_memory *memory, uint64_t address, void *buffer, size_t size) {
+static size_t read_from(struct unspool_memory *memory, int32_t pid, uint64_t address, void *buffer,
+                        size_t size) {
     uint8_t *to = buffer;
     size_t done = 0;
     while (done < size) {
@@ -69,13 +71,21 @@ size_t memory_read(struct unspool_memory *memory, uint64_t address, void *buffer
             const struct unspool_region *region = find_region(memory, from);
             got = region ? copy_region(region, from, to + done, size - done) : 0;
         }
-        if (!got && memory->pid)
-            got = copy_page(memory, from, to + done, size - done);
+        if (!got && pid)
+            got = copy_page(memory, pid, from, to + done, size - done);
         if (!got)
             break;
         done += got;
     }
     return done;
+}
+
+size_t memory_read(struct unspool_memory *memory, uint64_t address, void *buffer, size_t size) {
+    return read_from(memory, memory->pid, address, buffer, size);
+}
+
+size_t memory_read_code(struct unspool_memory *memory, uint64_t address, void *buffer, size_t size) {
+    return read_from(memory, memory->pid ? memory->pid : memory->code_pid, address, buffer, size);
 }
 
 enum unspool_end memory_end(const struct unspool_memory *memory, uint64_t address) {

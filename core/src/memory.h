@@ -14,6 +14,9 @@
 /* Copies up to size bytes at address; returns how many could be read from the first on. */
 size_t memory_read(struct unspool_memory *memory, uint64_t address, void *buffer, size_t size);
 
+/* The same for code, which may be read in a process where data may not. */
+size_t memory_read_code(struct unspool_memory *memory, uint64_t address, void *buffer, size_t size);
+
 static inline bool memory_read_u64(struct unspool_memory *memory, uint64_t address, uint64_t *value) {
     uint64_t offset = address - memory->stack.address;
     if (memory->stack.size >= sizeof *value && offset <= memory->stack.size - sizeof *value) {

@@ -331,6 +331,7 @@ uint64_t unspool_walk_many(const struct unspool_unwinder *unwinder, struct unspo
     memory.regions = NULL;
     memory.region_count = 0;
     memory.pid = 0;
+    memory.code_pid = 0;
     memory.page_size = 0;
     for (uint64_t i = first; i < batch->count; i++) {
         const uint64_t *sample = batch->registers + 4 * i;

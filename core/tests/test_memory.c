@@ -161,6 +161,23 @@ static void a_process_that_does_not_exist(void) {
     CHECK_EQUAL(read_8((uint64_t)(uintptr_t)bytes, 0), 0);
 }
 
+static void code_of_a_process_but_not_its_data(void) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *pages = pages_with_a_hole(page);
+    if (!pages)
+        return;
+    uint64_t address = (uint64_t)(uintptr_t)pages;
+    uint8_t buffer[8];
+    memory.pid = 0;
+    memory.code_pid = getpid();
+    CHECK_EQUAL(memory_read_code(&memory, address + 4, buffer, sizeof buffer), 8);
+    CHECK_EQUAL(buffer[0], 4);
+    CHECK_EQUAL(read_8(address, 0), 0); /* not from the page that was kept either */
+    memory.stack = (struct unspool_region){address, 8, bytes + 16};
+    CHECK_EQUAL(memory_read_code(&memory, address, buffer, sizeof buffer), 8);
+    CHECK_EQUAL(buffer[0], 16); /* a copy goes first */
+}
+
 int main(void) {
     RUN(nothing_can_be_read_from_nothing);
     RUN(a_stack_copy);
@@ -170,5 +187,6 @@ int main(void) {
     RUN(the_own_process);
     RUN(a_page_is_remembered_until_the_reset);
     RUN(a_process_that_does_not_exist);
+    RUN(code_of_a_process_but_not_its_data);
     return check_result();
 }

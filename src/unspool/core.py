@@ -242,12 +242,26 @@ class Modules:
 
 
 class MemoryInput:
-    """What a memory reader reads: one stack, then sorted regions, then a process."""
+    """What a memory reader reads: one stack, then sorted regions, then a process (code_pid: its
+    code only)."""
 
-    __slots__ = ("_kept", "pid", "region_count", "regions", "stack", "stack_address", "stack_size")
+    __slots__ = (
+        "_kept",
+        "code_pid",
+        "pid",
+        "region_count",
+        "regions",
+        "stack",
+        "stack_address",
+        "stack_size",
+    )
 
     def __init__(
-        self, stack: tuple[int, Buffer] | None, regions: Sequence[tuple[int, Buffer]], pid: int
+        self,
+        stack: tuple[int, Buffer] | None,
+        regions: Sequence[tuple[int, Buffer]],
+        pid: int,
+        code_pid: int = 0,
     ) -> None:
         self.stack_address, self.stack_size, self.stack = 0, 0, ffi.NULL
         if stack is not None:
@@ -255,6 +269,7 @@ class MemoryInput:
             self.stack = ffi.from_buffer("uint8_t[]", stack[1])
             self.stack_size = len(self.stack)
         self.pid = pid
+        self.code_pid = code_pid
         self.region_count = len(regions)
         self.regions: CData = ffi.NULL
         self._kept = [ffi.from_buffer("uint8_t[]", data) for _, data in regions]
@@ -262,6 +277,11 @@ class MemoryInput:
             self.regions = ffi.new("struct unspool_region[]", len(regions))
             for target, (address, _), data in zip(self.regions, regions, self._kept, strict=True):
                 target.address, target.size, target.bytes = address, len(data), data
+
+    @property
+    def reads_code(self) -> bool:
+        """Whether code is read where the walk is: no module needs to bring it."""
+        return bool(self.pid or self.code_pid)
 
 
 class RegisterValues(NamedTuple):
@@ -313,7 +333,8 @@ class Walker:
         target = self._memory
         stack = target.stack
         stack.address, stack.size, stack.bytes = memory.stack_address, memory.stack_size, memory.stack
-        target.regions, target.region_count, target.pid = memory.regions, memory.region_count, memory.pid
+        target.regions, target.region_count = memory.regions, memory.region_count
+        target.pid, target.code_pid = memory.pid, memory.code_pid
         _library.unspool_memory_reset(target)
 
     def walk(

@@ -142,6 +142,7 @@ struct unspool_memory {
     const struct unspool_region *regions;
     uint64_t region_count;
     int32_t pid;
+    int32_t code_pid;
     uint32_t page_size;
     uint64_t page_address;
     uint8_t page[4096];

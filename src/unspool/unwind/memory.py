@@ -33,16 +33,17 @@ class StackBytes(Memory):
 
 
 class Snapshot(Memory):
-    """Copies of several parts of memory, each an address and its bytes. ValueError: two overlap."""
+    """Copies of several parts of memory, each an address and its bytes. code_pid: a process in which code is
+    read that is in none of them (0: there is none); its data are not. ValueError: two overlap."""
 
-    def __init__(self, regions: Iterable[tuple[int, Buffer]]) -> None:
+    def __init__(self, regions: Iterable[tuple[int, Buffer]], code_pid: int = 0) -> None:
         self.regions = sorted((_checked(*region) for region in regions), key=lambda region: region[0])
         end = 0
         for address, data in self.regions:
             if address < end:
                 raise ValueError(f"two regions overlap at {address:#x}")
             end = address + byte_count(data)
-        super().__init__(MemoryInput(None, self.regions, 0))
+        super().__init__(MemoryInput(None, self.regions, 0, code_pid))
 
 
 class ProcessMemory(Memory):

@@ -142,7 +142,7 @@ class Unwinder:
         walker = self._take_walker()
         try:
             addresses, how, end = walker.walk(
-                modules.for_core(with_code=not source.pid), to_core(registers, self.arch), source
+                modules.for_core(with_code=not source.reads_code), to_core(registers, self.arch), source
             )
         finally:
             self._idle.append(walker)
@@ -155,7 +155,7 @@ class Unwinder:
         walker = self._take_walker()
         try:
             result = walker.step(
-                modules.for_core(with_code=not source.pid), to_core(registers, self.arch), source
+                modules.for_core(with_code=not source.reads_code), to_core(registers, self.arch), source
             )
         finally:
             self._idle.append(walker)
