@@ -10,11 +10,12 @@ from unspool.unwind import Registers, Snapshot, Stack, Unwinder
 
 @dataclass(frozen=True, slots=True)
 class CapturedThread:
-    """One thread as it was. stopped_seconds: how long it stood still. problem: why there is no stack."""
+    """One thread as it was. registers: None: there is no stack. problem: why there is none, or why it may
+    be cut. stopped_seconds: how long it stood still, at most."""
 
     tid: int
     name: str
-    state: str  # the letter of proc(5): R running, S sleeping, D waiting for a device, ...; "" = not known
+    state: str  # the letter of proc(5): R running, S sleeping, D in an uninterruptible wait; "" = not known
     registers: Registers | None = None
     memory: Snapshot | None = None
     stopped_seconds: float = 0.0
@@ -22,12 +23,16 @@ class CapturedThread:
 
 
 class CapturedProcess(ABC):
-    """A process whose threads can be captured, then walked. Call load_modules before walk."""
+    """A process whose threads can be captured, then walked. Call load_modules before walk.
+
+    command: with its arguments. missing: files that can't be used: why. problems: what else can't be seen.
+    """
 
     pid: int
-    command: str  # with its arguments
+    command: str
     arch: str
-    missing: dict[str, str]  # files that can't be used: why
+    missing: dict[str, str]
+    problems: list[str]
     memory_map: MemoryMap
     unwinder: Unwinder
 
@@ -49,3 +54,10 @@ class CapturedProcess(ABC):
         if thread.registers is None or thread.memory is None:
             return None
         return self.unwinder.walk(thread.registers, thread.memory)
+
+    def stacks(self, tids: list[int] | None = None) -> list[tuple[CapturedThread, Stack | None]]:
+        """Captures all threads, or those of tids, then walks: loading modules may take longer than threads
+        stay where they are. Raises CaptureError."""
+        threads = list(self.capture(tids))
+        self.load_modules()
+        return [(thread, self.walk(thread)) for thread in threads]

@@ -26,16 +26,22 @@ ReadMemory: TypeAlias = Callable[[int, int], bytes]
 
 
 def copy_stacks(
-    read: ReadMemory, memory_map: MemoryMap, registers: Registers, arch: str
+    read: ReadMemory,
+    memory_map: MemoryMap,
+    registers: Registers,
+    arch: str,
+    *,
+    whole_mappings: bool = False,
 ) -> list[tuple[int, bytes]]:
-    """(address, bytes) of each stack, not overlapping."""
+    """(address, bytes) of each stack, not overlapping. whole_mappings: up to STACK_LIMIT bytes even where the
+    mapping is no stack of its own."""
     regions: list[tuple[int, bytes]] = []
     pending = [registers.sp]
     while pending and len(regions) < _STACKS:
         sp = pending.pop()
         if any(address <= sp < address + len(data) for address, data in regions):
             continue
-        data = read(sp, _stack_size(memory_map, sp))
+        data = read(sp, _stack_size(memory_map, sp, whole_mappings))
         following = min((address for address, _ in regions if address >= sp), default=1 << 64)
         data = data[: following - sp]
         if data:
@@ -44,11 +50,11 @@ def copy_stacks(
     return regions
 
 
-def _stack_size(memory_map: MemoryMap, sp: int) -> int:
+def _stack_size(memory_map: MemoryMap, sp: int, whole: bool) -> int:
     entry = memory_map.find(sp)
     if entry is None:  # mapped since: one try
         return _HEAP_STACK_LIMIT
-    is_stack = entry.path == "[stack]" or entry.end - entry.start <= _HEAP_MAPPING
+    is_stack = whole or entry.path == "[stack]" or entry.end - entry.start <= _HEAP_MAPPING
     return min(entry.end - sp, STACK_LIMIT if is_stack else _HEAP_STACK_LIMIT)
 
 
