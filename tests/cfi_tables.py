@@ -61,9 +61,8 @@ class Compiled:
         self._slow = StepFunction.of_pieces(pieces(claimants))
 
     def _claimants(self, written: FrameSection) -> list[Claimant]:
-        section = Section(
-            written.data, written.is_eh_frame, written.address, written.text_address, written.data_address
-        )
+        text, data = written.text_address or None, written.data_address or None  # 0 = not known
+        section = Section(written.data, written.is_eh_frame, written.address, text, data)
         entries = read_entries(section)
         self.slow_problems += [problem.message for problem in entries.problems]
         found = []
@@ -112,6 +111,11 @@ class Compiled:
             claim = claims.table_as_readelf(self.arch, row)
         flags = [f" {name}" for flag, name in FLAG_NAMES.items() if row.flags & flag]
         return f"{claim.cfa} ra={claim.ra} fp={claim.fp}{''.join(flags)}"
+
+    def boundaries(self) -> list[int]:
+        """Virtual addresses at which a row of the core or of the slow evaluator begins, ascending."""
+        starts = {int(start) + self.image_address for start in self.table.rows()["start"]}
+        return sorted(starts | {int(start) for start in self._slow.starts if start >= self.image_address})
 
     def is_from_debug_frame(self, address: int) -> bool:
         row = self.table.lookup(address - self.image_address)

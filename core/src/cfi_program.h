@@ -31,7 +31,7 @@ struct cfi_program {
 
 /* Registers that have rules; others (vector registers and so on) are parsed and dropped. */
 static inline uint32_t tracked_registers(uint32_t arch) {
-    return arch == UNSPOOL_AARCH64 ? 32 : 17;
+    return arch == UNSPOOL_AARCH64 ? UNSPOOL_REGISTERS : 17;
 }
 static inline uint32_t sp_register(uint32_t arch) {
     return arch == UNSPOOL_AARCH64 ? UNSPOOL_AARCH64_SP : UNSPOOL_X86_64_RSP;
