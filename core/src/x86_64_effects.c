@@ -78,7 +78,9 @@ static uint32_t store_size(const struct x86_64_parts *p) {
             return p->pp == 0xf3 ? 4 : 8;
         return p->vector_size;
     }
-    return p->operands & IS_BYTE ? 1 : 8;
+    if (p->operands & IS_BYTE)
+        return 1;
+    return p->map != MAP_ONE_BYTE || p->wide ? 8 : p->operand16 ? 2 : 4;
 }
 
 /* EVEX scales an 8-bit displacement by the size of its memory operand. That size is plain for whole
@@ -104,8 +106,6 @@ static void store_operand(struct instruction *out, const struct x86_64_parts *p)
         store_evex(out, p);
         return;
     }
-    if (size == 8 && !p->wide && p->map == MAP_ONE_BYTE)
-        size = p->operand16 ? 2 : 4;
     store(out, p->base, p->displacement, REGISTER_OTHER, size);
 }
 

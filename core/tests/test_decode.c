@@ -95,6 +95,8 @@ static void x86_64_memory(void) {
         {"62f17c48298424", "vmovaps, cut off", "0 invalid"},
         {"0fae442440", "fxsave 64(%rsp)", "5 next [sp+64]512=other"},
         {"db7c2410", "fstpt 16(%rsp)", "4 next [sp+16]10=other"},
+        {"dd5c2410", "fstpl 16(%rsp)", "4 next [sp+16]8=other"},
+        {"d95c2410", "fstps 16(%rsp)", "4 next [sp+16]4=other"},
         {"0f94442407", "sete 7(%rsp)", "5 next [sp+7]1=other"},
         {"f0480fc16c2408", "lock xadd %rbp,8(%rsp)", "7 next fp=? [sp+8]8=other"},
     };
