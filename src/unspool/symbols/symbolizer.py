@@ -65,9 +65,11 @@ class Locations(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Findings:
     """Where a binary's functions and lines come from. debug_file: path or URL of the file with DWARF; None:
-    there is none, only the symbol table. symbol_count: of both files' symbol tables."""
+    there is none, only the symbol table. has_lines: files, lines and inlined calls are known. symbol_count: of
+    both files' symbol tables."""
 
     debug_file: str | None
+    has_lines: bool
     symbol_count: int
     notes: tuple[Note, ...]
 
@@ -130,18 +132,19 @@ class Symbolizer:
             chosen = np.array(of_key, dtype=np.int64)[which.reshape(-1)][inverse.reshape(-1)]
             return Locations(tuple(numbers), chosen)
 
-    def findings(self, binary: Binary) -> Findings:
-        """Where the binary's functions and lines come from, and what is missing."""
+    def findings(self, binary: Binary, *, ask_packages: bool = True) -> Findings:
+        """Where the binary's functions and lines come from, and what is missing. ask_packages: which package
+        has it, which takes the package database a second or two."""
         with self._lock:
             source = self._source(binary)
             notes = list(source.notes)
             if not source.symcaches:
                 what = f"{binary.path}: no debug information, hence no files, lines and inlined calls"
-                notes.append(Note(what, install_command(binary.path)))
+                notes.append(Note(what, install_command(binary.path) if ask_packages else ""))
             count = sum(len(table) for table in source.symbols)
             if not count:
                 notes.append(Note(f"{binary.path}: no symbols were found"))
-            return Findings(source.debug_file, count, tuple(notes))
+            return Findings(source.debug_file, bool(source.symcaches), count, tuple(notes))
 
     def _source(self, binary: Binary) -> _Source:
         source = self._sources.get(binary)
@@ -285,5 +288,5 @@ def _split_note(built: Built, path: str) -> Note:
     what = (
         f"{path}: {built.split} of {built.units} compilation units have their functions in .dwo files{first}"
     )
-    rest = "which unspool can't read: no files, lines and inlined calls"
+    rest = "which unspool can't read: their inlined calls, and some files and lines, are missing"
     return Note(f"{what}, {rest}", "build with -gno-split-dwarf")
