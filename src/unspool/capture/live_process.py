@@ -54,6 +54,9 @@ class LiveProcess(CapturedProcess):
         self.arch = _architecture(self.pid, self._view)
         self.unwinder = Unwinder(self.arch, depth_limit=_DEPTH_LIMIT)
 
+    def close(self) -> None:
+        """Nothing stays open between calls but files, which close themselves."""
+
     def load_modules(self) -> None:
         opened: dict[tuple[str, int], Binary | None] = {}
         for entry in self.memory_map.entries:

@@ -25,10 +25,12 @@ class CapturedThread:
 class CapturedProcess(ABC):
     """A process whose threads can be captured, then walked. Call load_modules before walk.
 
-    command: with its arguments. missing: files that can't be used: why. problems: what else can't be seen.
+    namespace_pid: its id in its own pid namespace, None = not known. command: with its arguments. missing:
+    files that can't be used: why. problems: what else can't be seen.
     """
 
     pid: int
+    namespace_pid: int | None = None
     command: str
     arch: str
     missing: dict[str, str]
@@ -48,6 +50,10 @@ class CapturedProcess(ABC):
     @abstractmethod
     def capture(self, tids: list[int] | None = None) -> Iterator[CapturedThread]:
         """Each thread, or those of tids, in turn. Raises CaptureError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is open; what was walked stays."""
 
     def walk(self, thread: CapturedThread) -> Stack | None:
         """The thread's stack; None where there is none to walk."""

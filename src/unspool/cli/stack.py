@@ -1,6 +1,7 @@
 """`unspool stack`: every thread's stack now, of a live process or of a core file."""
 
 import json
+from contextlib import closing
 
 import click
 
@@ -8,17 +9,21 @@ from unspool.binaries import BinaryError
 from unspool.capture import CaptureError, LiveProcess
 from unspool.capture.process import CapturedProcess
 from unspool.cli.stack_frames import ThreadLines, as_object, symbolize_threads
-from unspool.cli.stack_text import summary_text, thread_text
+from unspool.cli.stack_notes import notes_about
+from unspool.cli.stack_text import printable, summary_text, thread_text
 from unspool.symbols import PerfMap, Symbolizer
+
+_COMMAND_WIDTH = 200  # characters of a command that are shown
 
 
 @click.command("stack", short_help="Every thread's stack now.")
 @click.argument("target", metavar="PID | [EXE]", required=False)
 @click.option("--core", type=click.Path(), help="A core file instead of a process; EXE is its program.")
+@click.option("--sysroot", "sysroots", type=click.Path(), multiple=True, help="Search a core's files here.")
 @click.option("-n", "--limit", type=click.IntRange(1), help="At most so many frames a thread.")
 @click.option("--thread", "tids", type=int, multiple=True, help="Only this thread (may be repeated).")
 @click.option("--no-inlines", is_flag=True, help="Leave out inlined functions.")
-@click.option("--registers", is_flag=True, help="Print each thread's registers.")
+@click.option("--registers", is_flag=True, help="Print each thread's registers (JSON always has them).")
 @click.option(
     "--debug-dir", "debug_dirs", type=click.Path(), multiple=True, help="Search debug files here too."
 )
@@ -27,6 +32,7 @@ from unspool.symbols import PerfMap, Symbolizer
 def stack(
     target: str | None,
     core: str | None,
+    sysroots: tuple[str, ...],
     limit: int | None,
     tids: tuple[int, ...],
     no_inlines: bool,
@@ -42,70 +48,66 @@ def stack(
     """
     symbolizer = Symbolizer(debug_dirs, debuginfod=debuginfod)
     try:
-        process = _open(target, core)
-        threads = _threads(process, symbolizer, list(tids), limit)
+        with closing(_open(target, core, sysroots)) as process:
+            threads = _threads(process, symbolizer, list(tids), limit, inlines=not no_inlines)
+            notes = notes_about(process, symbolizer, threads)
     except (CaptureError, BinaryError) as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(printable(str(error))) from None
     if as_json:
-        click.echo(json.dumps(_as_object(process, threads), indent=1))
+        click.echo(json.dumps(_as_object(process, threads, notes), indent=1))
     else:
-        _print(process, threads, inlines=not no_inlines, registers=registers)
-    _tell_missing(process, symbolizer, threads)
+        _print(process, threads, registers=registers)
+    for note in notes:
+        click.echo(printable(note), err=True)
 
 
-def _open(target: str | None, core: str | None) -> CapturedProcess:
+def _open(target: str | None, core: str | None, sysroots: tuple[str, ...]) -> CapturedProcess:
     if core is not None:
         from unspool.capture.core_dump import CoreDump
 
-        return CoreDump.open(core, target)
+        return CoreDump.open(core, target, sysroots)
     if target is None or not target.isdecimal():
         raise click.UsageError("give a process id, or --core CORE: unspool stack PID")
     return LiveProcess(int(target))
 
 
 def _threads(
-    process: CapturedProcess, symbolizer: Symbolizer, tids: list[int], limit: int | None
+    process: CapturedProcess, symbolizer: Symbolizer, tids: list[int], limit: int | None, *, inlines: bool
 ) -> list[ThreadLines]:
-    """Captures first, as the threads are at this moment; then walks and symbolizes, which may take longer."""
-    captured = list(process.capture(tids or None))
-    unknown = set(tids) - {thread.tid for thread in captured}
+    walked = process.stacks(tids or None)
+    unknown = set(tids) - {thread.tid for thread, _ in walked}
     if unknown:
         known = ", ".join(map(str, process.thread_ids()))
         raise CaptureError(f"process {process.pid} has no thread {min(unknown)}", f"its threads are {known}")
-    process.load_modules()
-    walked = [(thread, process.walk(thread)) for thread in captured]
     jit_names = PerfMap.of_process(process.pid) if isinstance(process, LiveProcess) else None
-    return symbolize_threads(walked, symbolizer, jit_names, limit)
+    return symbolize_threads(walked, symbolizer, jit_names, limit, inlines=inlines)
 
 
-def _as_object(process: CapturedProcess, threads: list[ThreadLines]) -> dict[str, object]:
+def _as_object(process: CapturedProcess, threads: list[ThreadLines], notes: list[str]) -> dict[str, object]:
     return {
         "pid": process.pid,
+        "namespace_pid": process.namespace_pid,
+        "command": process.command,
         "arch": process.arch,
-        "missing": process.missing,
         "threads": [as_object(thread) for thread in threads],
+        "notes": notes,
     }
 
 
-def _print(process: CapturedProcess, threads: list[ThreadLines], *, inlines: bool, registers: bool) -> None:
-    click.echo(click.style(f"process {process.pid}", bold=True) + f"  {process.command}\n")
+def _print(process: CapturedProcess, threads: list[ThreadLines], *, registers: bool) -> None:
+    click.echo(_heading(process))
     for thread in threads:
-        for line in thread_text(thread, inlines=inlines, registers=registers):
-            click.echo(line)
         click.echo()
+        for line in thread_text(thread, registers=registers):
+            click.echo(line)
+    click.echo()
     click.echo(summary_text(threads))
 
 
-def _tell_missing(process: CapturedProcess, symbolizer: Symbolizer, threads: list[ThreadLines]) -> None:
-    """What would make the stacks better, on standard error."""
-    for name, why in process.missing.items():
-        click.echo(f"{name}: not used: {why}", err=True)
-    binaries = {
-        line.frame.module.binary: None
-        for thread in threads
-        for line in thread.lines
-        if line.frame.module and line.frame.module.binary
-    }
-    for binary in binaries:
-        for note in symbolizer.findings(binary).notes:
-            click.echo(f"{note.what}" + (f": {note.remedy}" if note.remedy else ""), err=True)
+def _heading(process: CapturedProcess) -> str:
+    words = [click.style(f"process {process.pid}", bold=True)]
+    if process.namespace_pid not in (None, process.pid):
+        words.append(f"({process.namespace_pid} in its container)")
+    command = printable(process.command)
+    words.append(command if len(command) <= _COMMAND_WIDTH else command[:_COMMAND_WIDTH] + "…")
+    return "  ".join(words)

@@ -14,7 +14,7 @@ from unspool.unwind import Frame, How, Module, Stack, StackEnd
 STATES = {
     "R": "running",
     "S": "sleeping",
-    "D": "waiting for a device",
+    "D": "waiting uninterruptibly",
     "T": "stopped",
     "t": "traced",
     "I": "idle",
@@ -70,9 +70,11 @@ def symbolize_threads(
     symbolizer: Symbolizer,
     jit_names: PerfMap | None,
     limit: int | None,
+    *,
+    inlines: bool = True,
 ) -> list[ThreadLines]:
     """Every frame of every thread, each binary asked once. jit_names: of code without a file. limit: at most
-    so many frames a thread."""
+    so many frames a thread. inlines: with the functions that were inlined."""
     walked = [(thread, stack, list(stack or ())[:limit]) for thread, stack in threads]
     wanted: dict[Module, set[int]] = {}
     for _, _, frames in walked:
@@ -86,7 +88,16 @@ def symbolize_threads(
         for address, which in zip(addresses, found.which, strict=True):
             known[module, address] = found.chains[which]
     return [
-        ThreadLines(thread, stack, [line for frame in frames for line in _lines(frame, known, jit_names)])
+        ThreadLines(
+            thread,
+            stack,
+            [
+                line
+                for frame in frames
+                for line in _lines(frame, known, jit_names)
+                if inlines or not line.location.inlined
+            ],
+        )
         for thread, stack, frames in walked
     ]
 
@@ -115,10 +126,12 @@ def as_object(thread: ThreadLines) -> dict[str, Any]:
         "name": captured.name,
         "state": STATES.get(captured.state, captured.state),
         "problem": captured.problem,
+        "stopped_seconds": captured.stopped_seconds,
         "end": stack.end.name.lower() if stack else None,
         "complete": stack.complete if stack else False,
         "guessed": stack.guessed if stack else False,
         "registers": {name: f"{value:#x}" for name, value in known.items() if value is not None},
+        "frame_count": len(stack) if stack else 0,
         "frames": [_line_as_object(line) for line in thread.lines],
     }
 
