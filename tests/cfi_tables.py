@@ -101,9 +101,10 @@ class Compiled:
             assert isinstance(slow, Slow)
             assert claims.exact_as_slow(self.arch, row.flags, exact)[2:] == slow.exact
             claim = claims.exact_as_readelf(self.arch, exact)
-            if exact.rules[exact.return_address_register].kind == ExactKind.UNSPECIFIED:
+            kinds = [*(rule.kind for rule in exact.rules), ExactKind.UNSPECIFIED]  # and NOT_FOLLOWED's
+            if kinds[exact.return_address_register] == ExactKind.UNSPECIFIED:
                 claim = claim._replace(ra="-")
-            if exact.rules[ABIS[self.arch].frame_pointer].kind == ExactKind.UNSPECIFIED:
+            if kinds[ABIS[self.arch].frame_pointer] == ExactKind.UNSPECIFIED:
                 claim = claim._replace(fp="-")
         else:
             assert isinstance(slow, Slow)

@@ -40,6 +40,7 @@ def u64(value: int) -> bytes:
 
 
 def uleb(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF
     groups = [value & 0x7F]
     while value := value >> 7:
         groups.append(value & 0x7F)

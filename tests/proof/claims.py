@@ -99,7 +99,9 @@ def exact_as_readelf(arch: str, row: ExactRow) -> Claim:
     cfa = "exp" if row.cfa_expression else f"{register_name(arch, row.cfa_register)}{row.cfa_offset:+d}"
     return Claim(
         cfa,
-        _said_by_exact(arch, row.rules[row.return_address_register]),
+        UNSAID
+        if row.return_address_register == NOT_FOLLOWED
+        else _said_by_exact(arch, row.rules[row.return_address_register]),
         _said_by_exact(arch, row.rules[ABIS[arch].frame_pointer]),
     )
 
@@ -132,6 +134,7 @@ def agrees(readelf: Claim, table: Claim) -> bool:
 
 # ---------------------------------------------------------------- the slow evaluator, as the table
 
+NOT_FOLLOWED = 33  # stands for every register from there on, as CFA register and return-address column
 SLOT = 8  # the table keeps offsets from the CFA in units of 8 bytes
 CALLER_SAVED_LOST = (Undefined, type(None))
 
@@ -145,8 +148,11 @@ def slow_as_table(arch: str, cie: Cie, is_eh_frame: bool, row: SlowRow) -> Hasha
 
 
 def slow_as_exact(arch: str, cie: Cie, row: SlowRow) -> tuple[Hashable, ...]:
+    cfa = row.cfa
+    if isinstance(cfa, CfaRegister):
+        cfa = CfaRegister(min(cfa.register, NOT_FOLLOWED), cfa.offset)
     rules = tuple((number, row.rules.get(number)) for number in tracked(arch))
-    return (row.cfa, cie.return_address_register, rules)
+    return (cfa, min(cie.return_address_register, NOT_FOLLOWED), rules)
 
 
 def tracked(arch: str) -> range:

@@ -166,6 +166,15 @@ def test_set_loc_backwards_is_malformed() -> None:
     assert compiled.problems == [("INSTRUCTION", fde)]
 
 
+def test_set_loc_below_the_image_is_malformed() -> None:
+    section = debug_frame()
+    cie = section.cie(X86_64_DEBUG_CIE)
+    section.fde(cie, 0x401000, SIZE, advance_loc(8), def_cfa_offset(16), set_loc(u64(0x3FFFFF)))
+    compiled = Compiled(section, image_address=0x400000)
+    assert compiled.says(0x401007) == ENTRY
+    assert compiled.says(0x401008) == "nothing"
+
+
 def test_advance_around_the_end_of_addresses_is_malformed() -> None:
     compiled = x86_64(
         advance_loc(8),
