@@ -166,9 +166,8 @@ class Cache:
                 for entry in os.scandir(directory.path):
                     with suppress(OSError):
                         status = entry.stat(follow_symlinks=False)
-                        abandoned = time.time() - status.st_mtime > _ABANDONED
-                        if entry.name.startswith(_TEMPORARY) and abandoned:
-                            Path(entry.path).unlink()
-                        else:
+                        if not entry.name.startswith(_TEMPORARY):
                             found.append((status.st_mtime, status.st_size, entry.path))
+                        elif time.time() - status.st_mtime > _ABANDONED:
+                            Path(entry.path).unlink()
         return found

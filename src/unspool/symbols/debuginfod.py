@@ -7,15 +7,15 @@ file is checked as any other debug file is.
 
 from __future__ import annotations
 
-import http.client
 import os
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO
-from urllib.parse import urlsplit
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from urllib.request import OpenerDirector
 
 MAX_BYTES = 1 << 30
 _STALL_SECONDS = 30  # without a byte
@@ -72,7 +72,11 @@ def fetch(
 def _fetch_from(
     url: str, output: IO[bytes], progress: Callable[[Progress], None] | None, max_bytes: int
 ) -> None:
-    if urlsplit(url).scheme not in ("http", "https"):
+    import urllib.error  # here, because most runs download nothing
+    import urllib.request
+    from http.client import HTTPException
+
+    if not url.startswith(("http://", "https://")):
         raise DownloadError(f"{url}: only http and https are supported")
     request = urllib.request.Request(url, headers={"User-Agent": "unspool", "Accept-Encoding": "identity"})
     try:
@@ -81,13 +85,15 @@ def _fetch_from(
     except urllib.error.HTTPError as error:
         error.close()
         raise DownloadError(f"{url}: {error.code} {error.reason}", missing=error.code == 404) from None
-    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+    except (urllib.error.URLError, HTTPException, OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise DownloadError(f"{url}: {reason or type(error).__name__}") from None
 
 
-def _opener() -> urllib.request.OpenerDirector:
+def _opener() -> OpenerDirector:
     """HTTP and HTTPS, also after a redirection, through the user's proxies."""
+    import urllib.request
+
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -104,7 +110,7 @@ def _opener() -> urllib.request.OpenerDirector:
 
 def _copy(
     url: str,
-    response: http.client.HTTPResponse,
+    response: HTTPResponse,
     output: IO[bytes],
     progress: Callable[[Progress], None] | None,
     max_bytes: int,

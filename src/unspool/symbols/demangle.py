@@ -33,5 +33,5 @@ def demangle(name: str) -> str:
         return name
     try:
         return pydemumble.demangle(name) or name
-    except (ValueError, UnicodeError):
+    except (TypeError, ValueError):  # not UTF-8, in or out
         return name

@@ -142,7 +142,7 @@ class Symbolizer:
                 what = f"{binary.path}: no debug information, hence no files, lines and inlined calls"
                 notes.append(Note(what, install_command(binary.path) if ask_packages else ""))
             count = sum(len(table) for table in source.symbols)
-            if not count:
+            if not count and not source.symcaches:
                 notes.append(Note(f"{binary.path}: no symbols were found"))
             return Findings(source.debug_file, bool(source.symcaches), count, tuple(notes))
 
@@ -159,8 +159,8 @@ class Symbolizer:
         search = find_debug_file(binary, self._debug_dirs)
         source.notes.extend(Note(reason) for reason in search.rejected)
         debug_file = search.found
-        if debug_file is None and built is None and self._debuginfod:
-            debug_file = self._download(binary, source)
+        if debug_file is None and self._debuginfod:
+            debug_file = self._download(binary, source, may_ask=built is None)
         for file in dict.fromkeys(file for file in (debug_file, binary) if file is not None):
             try:
                 source.symbols.append(file.symbols)
@@ -189,8 +189,8 @@ class Symbolizer:
             source.notes.append(Note(f"{debug_file.path}: its debug information can't be used: {reason}"))
             return None
 
-    def _download(self, binary: Binary, source: _Source) -> Binary | None:
-        """The debug file from a debuginfod server, or the one that was fetched before."""
+    def _download(self, binary: Binary, source: _Source, may_ask: bool) -> Binary | None:
+        """The debug file that was fetched before, or, if servers may be asked, from one of them."""
         if binary.build_id is None:
             source.notes.append(Note(f"{binary.path}: no build id, hence nothing from debuginfod"))
             return None
@@ -199,8 +199,10 @@ class Symbolizer:
         try:
             if known is not None:
                 return Binary.open(known)
-            if self._cache.read(_MISSES, key, _MISS_SECONDS) is not None:
+            if not may_ask:
                 return None
+            if self._cache.read(_MISSES, key, _MISS_SECONDS) is not None:
+                raise DownloadError("no server had it less than a day ago")
             with self._cache.temporary_file(_DOWNLOADS) as file:
                 url = _debuginfod.fetch(binary.build_id, file, self._progress)
                 downloaded = Binary.open(file.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache as once
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -27,7 +26,6 @@ from unspool.symbols.unlisted_functions import unlisted_functions, write_line_im
 _MEMORY, _MEMORY_PER_BYTE = 1 << 30, 12
 _SECONDS, _BYTES_PER_SECOND = 30, 4 << 20
 _WAIT = 10  # times the limit: a machine may be busy
-_MAX_MESSAGE = 1 << 16  # bytes
 
 _PREPARATION = 1  # to be raised when what symbolic is given changes
 
@@ -82,9 +80,12 @@ def build(
 
 @once
 def _kind() -> Kind:
-    """What is built depends on symbolic, on the format and on how files are prepared for symbolic."""
-    release = re.sub("[^0-9a-z.]", "", version("symbolic"))
-    return Kind("symbols", f"{VERSION}.{_PREPARATION}-{release}")
+    """What is built depends on the format, on how files are prepared for symbolic, and on its release, which
+    is taken from its folder's name: importlib.metadata would take longer than reading the symcaches."""
+    spec = find_spec("symbolic")
+    packages = Path(spec.origin or "").parents[1] if spec is not None else Path()
+    releases = sorted(folder.name for folder in packages.glob("symbolic-*.dist-info"))
+    return Kind("symbols", f"{VERSION}.{_PREPARATION}-{''.join(releases).removesuffix('.dist-info')}")
 
 
 def _packed(parts: list[bytes], facts: tuple[list[int], int, int, str | None]) -> bytes:
@@ -112,22 +113,21 @@ def _in_child(image: IO[bytes]) -> bytes:
     memory, seconds = _MEMORY + size * _MEMORY_PER_BYTE, _SECONDS + size // _BYTES_PER_SECOND
     script = str(Path(__file__).with_name("symcache_child.py"))
     command = [sys.executable, "-P", script, str(descriptor), str(memory), str(seconds)]
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile() as output:
         try:
-            status = subprocess.run(
+            result = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=errors,
+                stderr=subprocess.PIPE,
                 pass_fds=(descriptor,),
                 timeout=seconds * _WAIT,
-            ).returncode
+            )
         except subprocess.TimeoutExpired:
-            status = -signal.SIGXCPU
-        if status:
-            errors.seek(0)
-            text = errors.read(_MAX_MESSAGE).decode(errors="replace")
-            raise BuildError(_reason(status, text, memory, seconds))
+            raise BuildError(f"reading it took more than {seconds * _WAIT} seconds") from None
+        if result.returncode:
+            text = result.stderr.decode(errors="replace")
+            raise BuildError(_reason(result.returncode, text, memory, seconds))
         output.seek(0)
         return output.read()
 

@@ -1,0 +1,161 @@
+"""The file behind a mapping: plain, deleted, replaced, of another mount namespace, the vDSO."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.compilers import build
+from unspool import Binary, BinaryError
+from unspool.symbols import ProcessMapping, Symbolizer, open_mapping, read_mappings
+from unspool.symbols.process_files import parse_mapping, seen_path
+
+WAITING = """
+#include <stdio.h>
+int main(void) { puts("ready"); fflush(stdout); return getchar(); }
+"""
+IS_ROOT = os.geteuid() == 0
+
+
+@contextmanager
+def running(*command: str | Path) -> Iterator[int]:
+    """The pid of a program that said it is ready."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            yield process.pid
+        finally:
+            process.stdin.close()
+
+
+def mapping_of(pid: int, name: str) -> ProcessMapping:
+    return next(m for m in read_mappings(pid) if m.executable and m.path.endswith(name))
+
+
+def test_a_line_of_maps() -> None:
+    line = b"7f00-7f10 r-xp 00001000 fe:01 1234    /usr/lib/a b (deleted)"
+    expected = ProcessMapping(
+        0x7F00, 0x7F10, True, False, True, 0x1000, (0xFE, 1), 1234, "/usr/lib/a b", deleted=True
+    )
+    assert parse_mapping(line) == expected
+    newline = parse_mapping(b"0-1000 rw-p 00000000 00:00 7 /tmp/a\\012b")
+    assert newline is not None and newline.path == "/tmp/a\nb"
+    anonymous = parse_mapping(b"0-1000 rw-p 00000000 00:00 0")
+    assert anonymous is not None and anonymous.path == ""
+    for bad in (b"", b"garbage", b"0-1 r 0 0", b"x-y r-xp 0 0:0 0", b"0-1-2 r-xp 0 0:0 0", b"\xff" * 50):
+        assert parse_mapping(bad) is None
+
+
+def test_a_plain_file(tmp_path: Path) -> None:
+    path = build(tmp_path, "program", "gcc", code=WAITING)
+    with running(path) as pid, open_mapping(pid, mapping_of(pid, "program")) as binary:
+        assert binary.path == str(path)
+        with Binary.open(path) as expected:
+            assert binary.build_id == expected.build_id
+
+
+def test_a_deleted_program(tmp_path: Path) -> None:
+    path = build(tmp_path, "program", "gcc", code=WAITING)
+    with Binary.open(path) as binary:
+        build_id = binary.build_id
+    with running(path) as pid:
+        path.unlink()
+        mapping = mapping_of(pid, "program")
+        assert mapping.deleted and mapping.path == str(path)
+        with open_mapping(pid, mapping) as binary:
+            assert binary.build_id == build_id
+            assert [place.function for place in Symbolizer(cache=False).lookup(binary, main_of(binary))] == [
+                "main"
+            ]
+
+
+def main_of(binary: Binary) -> int:
+    symbols = binary.symbols
+    index = next(i for i in range(len(symbols)) if symbols.name(i) == "main")
+    return int(symbols.address[index]) - binary.image_address
+
+
+def test_a_file_that_was_replaced_is_not_taken_for_the_mapped_one(tmp_path: Path) -> None:
+    path = build(tmp_path, "program", "gcc", code=WAITING)
+    other = build(tmp_path, "other", "gcc", "-O1", code=WAITING)
+    with Binary.open(path) as binary:
+        build_id = binary.build_id
+    with running(path) as pid:
+        mapping = mapping_of(pid, "program")
+        other.replace(path)
+        with open_mapping(pid, mapping) as binary:  # /proc/PID/exe still leads to it
+            assert binary.build_id == build_id
+
+
+def test_a_replaced_library_that_cant_be_reached_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = build(tmp_path, "program", "gcc", code=WAITING)
+    with running(path) as pid:
+        mapping = mapping_of(pid, "program")
+        shutil.copy(path, tmp_path / "copy")
+        (tmp_path / "copy").replace(path)
+        opened = Binary.open
+
+        def without_privileges(name: str) -> Binary:
+            if str(name).startswith("/proc/"):
+                raise BinaryError(str(name), "may not be read")
+            return opened(name)
+
+        monkeypatch.setattr(Binary, "open", without_privileges)
+        with pytest.raises(BinaryError, match=r"replaced since: run unspool as root"):
+            open_mapping(pid, mapping)
+
+
+def test_a_file_of_another_mount_namespace(tmp_path: Path) -> None:
+    path = build(tmp_path, "program", "gcc", code=WAITING)
+    hidden = tmp_path / "inner"
+    hidden.mkdir()
+    script = f"mount -t tmpfs none {hidden} && cp {path} {hidden}/program && exec {hidden}/program"
+    unshare = ["unshare", "--mount"] if IS_ROOT else ["unshare", "--user", "--map-root-user", "--mount"]
+    with running(*unshare, "sh", "-c", script) as pid:
+        assert not (hidden / "program").exists()
+        mapping = mapping_of(pid, "inner/program")
+        assert seen_path(pid, mapping.path) == f"/proc/{pid}/root{hidden}/program"
+        with open_mapping(pid, mapping) as binary:
+            assert binary.path == f"/proc/{pid}/root{hidden}/program"
+            assert binary.section(".text") is not None
+            assert Symbolizer(cache=False).lookup(binary, main_of(binary))[-1].function == "main"
+
+
+def test_the_vdso() -> None:
+    mapping = next(m for m in read_mappings(os.getpid()) if m.path == "[vdso]")
+    with open_mapping(os.getpid(), mapping) as binary:
+        symbols = binary.symbols
+        names = {symbols.name(i): int(symbols.address[i]) for i in range(len(symbols))}
+        name = "__kernel_clock_gettime" if os.uname().machine == "aarch64" else "__vdso_clock_gettime"
+        (place,) = Symbolizer(cache=False).lookup(binary, names[name] + 1 - binary.image_address)
+        assert place.function in names and place.line is None
+        assert names[place.function] == names[name]
+
+
+@pytest.mark.parametrize("path", ["", "[heap]", "[stack]", "anon_inode:[perf_event]"])
+def test_memory_without_a_file(path: str) -> None:
+    mapping = ProcessMapping(0x1000, 0x2000, True, False, True, 0, (0, 0), 0, path)
+    with pytest.raises(BinaryError, match="no file is mapped at 0x1000"):
+        open_mapping(os.getpid(), mapping)
+
+
+def test_a_process_that_is_gone() -> None:
+    with subprocess.Popen(["true"]) as process:
+        pid = process.pid
+    with pytest.raises(OSError):
+        read_mappings(pid)
+    mapping = ProcessMapping(0x1000, 0x2000, True, False, True, 0, (1, 1), 99, "/nowhere/file", deleted=True)
+    with pytest.raises(BinaryError, match="deleted since"):
+        open_mapping(pid, mapping)
+    vdso = ProcessMapping(0x1000, 0x2000, True, False, True, 0, (0, 0), 0, "[vdso]")
+    with pytest.raises(BinaryError, match="memory can't be read"):
+        open_mapping(pid, vdso)
