@@ -5,17 +5,10 @@
  * Input: one byte of choices, two that choose the pc, then code bytes.
  */
 #include "analysis.h"
+#include "input.h"
 #include "instruction.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define CODE_ADDRESS 0x7f0000000000u
-
-static void check(bool holds) {
-    if (!holds)
-        abort();
-}
 
 static void check_recipe(const struct frame_recipe *recipe, bool lr_is_live) {
     uint8_t kind = recipe->return_address.kind;
