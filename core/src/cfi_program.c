@@ -266,6 +266,8 @@ static bool read_advance(struct cfi_machine *machine, uint8_t opcode, uint64_t *
         if (base != 0 && base != POINTER_PC_RELATIVE)
             cursor->failed = true; /* text-, data- and function-relative operands occur nowhere */
         *location = base ? value + operand_address : value - program->image_address;
+        if (*location > (uint64_t)INT64_MAX)
+            cursor->failed = true; /* before the image, that is backwards */
         return true;
     } else {
         return false;
