@@ -147,23 +147,26 @@ class _Rules:
                 return self.evaluate(code, [self.cfa])
 
     def saved(self, address: int, register: int) -> int:
-        """What was saved at an address. Below the stack pointer nothing is saved any more: some
-        compilers' CFI goes on saying so in the epilogue when the register was popped and holds the
-        caller's value again. (That holds in the middle of a function only, and not for a register that
-        does not exist, such as x86_64's return address.)"""
+        """What was saved at an address."""
         address &= ADDRESS_MASK
-        is_popped = address < self.register(self.abi.stack_pointer)
-        if (
-            is_popped
-            and self.frame.is_interrupted
-            and not self.cie.is_signal_frame
-            and (register != self.abi.program_counter)
-        ):
+        if self.was_popped(address, register):
             return self.register(register)
         data = self.frame.read_memory(address, 8)
         if data is None:
             raise UnreadableMemory(address, 8)
         return int.from_bytes(data, "little")
+
+    def was_popped(self, address: int, register: int) -> bool:
+        """Below the stack pointer nothing is saved any more: some compilers' CFI goes on saying so in an
+        epilogue that has popped the register, which holds the caller's value again.
+
+        That takes a frame that was interrupted there, and a register that can be popped (neither the
+        stack pointer nor x86_64's return address). Where the CFA lies below the stack pointer, too, and
+        in a signal frame, it is no frame that is taken down, but a context that is restored."""
+        stack_pointer = self.register(self.abi.stack_pointer)
+        is_in_epilogue = self.frame.is_interrupted and not self.cie.is_signal_frame
+        can_be_popped = register not in (self.abi.stack_pointer, self.abi.program_counter)
+        return is_in_epilogue and can_be_popped and address < stack_pointer <= self.cfa
 
     def register(self, number: int) -> int:
         if number not in self.frame.registers:

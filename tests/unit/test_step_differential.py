@@ -15,7 +15,17 @@ import pytest
 
 from tests import dwarf_writer as dwarf
 from tests.cfi_maker import IMAGE_ADDRESS, IMAGE_BASE, MODULE, STACK, Maker
-from tests.slow_cfi import ABIS, Cie, EvaluationError, Frame, Row, Section, read_entries, read_rows
+from tests.slow_cfi import (
+    ABIS,
+    CfaRegister,
+    Cie,
+    EvaluationError,
+    Frame,
+    Row,
+    Section,
+    read_entries,
+    read_rows,
+)
 from tests.slow_cfi import UnreadableMemory as SlowUnreadable
 from unspool import Registers, StackBytes, StackEnd, Unwinder, UnwindTable
 from unspool.core import SectionInput, Table
@@ -76,6 +86,9 @@ class Case:
 # ---------------------------------------------------------------- what is expected
 
 
+UNREADABLE = {StackEnd.UNREADABLE_MEMORY, StackEnd.STACK_BYTES_ENDED}
+
+
 def expected_step(case: Case, is_exact: bool) -> dict[int, int] | set[StackEnd]:
     """The caller's registers by number; or one of the ways in which the stack may end there. Beyond
     what CFI says, the walk demands progress and a return address in a module."""
@@ -91,12 +104,15 @@ def expected_step(case: Case, is_exact: bool) -> dict[int, int] | set[StackEnd]:
         IMAGE_BASE - IMAGE_ADDRESS,
         ADDRESS_BITS[case.arch],
     )
+    if isinstance(row.rules.get(case.cie.return_address_register), Undefined):
+        return {StackEnd.ROOT}
+    if not is_exact and leads_down(case, row):
+        return {StackEnd.LOOP, StackEnd.NO_UNWIND_INFO, *UNREADABLE}
     try:
         caller = frame.caller(case.cie, row)
     except EvaluationError as error:
         return ends_of(error)
-    if caller is None:
-        return {StackEnd.ROOT}
+    assert caller
     needed = [caller.lost.get(abi.stack_pointer), caller.lost.get(abi.frame_pointer)]
     if needed[0] or isinstance(needed[1], SlowUnreadable):  # an unknown fp alone is no end
         return set().union(*(ends_of(error) for error in needed if error))
@@ -105,8 +121,17 @@ def expected_step(case: Case, is_exact: bool) -> dict[int, int] | set[StackEnd]:
 
 def ends_of(error: EvaluationError) -> set[StackEnd]:
     if isinstance(error, SlowUnreadable):
-        return {StackEnd.UNREADABLE_MEMORY, StackEnd.STACK_BYTES_ENDED}
+        return UNREADABLE
     return {StackEnd.NO_UNWIND_INFO}
+
+
+def leads_down(case: Case, row: Row) -> bool:
+    """The CFA lies below sp, so that whatever is found is no progress: there must be an end, and which
+    reason comes first does not matter."""
+    if not isinstance(row.cfa, CfaRegister) or row.cfa.register not in case.registers:
+        return False
+    cfa = (case.registers[row.cfa.register] + row.cfa.offset) % (1 << 64)
+    return cfa < case.registers[ABIS[case.arch].stack_pointer]
 
 
 def after_demands(case: Case, caller: dict[int, int], is_exact: bool) -> dict[int, int] | set[StackEnd]:
