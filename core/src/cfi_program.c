@@ -265,9 +265,10 @@ static bool read_advance(struct cfi_machine *machine, uint8_t opcode, uint64_t *
         uint8_t base = program->pointer_encoding & 0xf0;
         if (base != 0 && base != POINTER_PC_RELATIVE)
             cursor->failed = true; /* text-, data- and function-relative operands occur nowhere */
-        *location = base ? value + operand_address : value - program->image_address;
-        if (*location > (uint64_t)INT64_MAX)
+        uint64_t address = base ? value + operand_address + program->image_address : value;
+        if (address < program->image_address)
             cursor->failed = true; /* before the image, that is backwards */
+        *location = address - program->image_address;
         return true;
     } else {
         return false;

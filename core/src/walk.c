@@ -59,6 +59,12 @@ static uint64_t callee_saved_mask(uint32_t arch) {
     return (uint64_t)1 << 3 | (uint64_t)1 << UNSPOOL_X86_64_RBP | (uint64_t)0xf << 12;
 }
 
+/* A slot below sp in the interrupted frame: an epilogue has popped it, and the register holds the
+ * value again. (In an epilogue CFI may still say "rbp at CFA - 16".) A signal frame has no epilogue. */
+static inline bool is_popped(const struct frame *frame, const struct rule *rule, uint64_t slot_address) {
+    return frame->is_interrupted && slot_address < frame->sp && !(rule->flags & UNSPOOL_ROW_SIGNAL);
+}
+
 /* With all registers: what the rule says of the callee-saved ones. */
 static void apply_saved_set(const struct code *code, const struct frame *frame, const struct rule *rule,
                             uint64_t cfa) {
@@ -75,8 +81,7 @@ static void apply_saved_set(const struct code *code, const struct frame *frame, 
     for (size_t i = 0; i < count; i++) {
         int16_t slot = set->slot[i];
         uint64_t address = cfa + (uint64_t)((int64_t)slot * SLOT_SIZE);
-        if (slot == SAVED_SLOT_SAME ||
-            (slot != SAVED_SLOT_UNKNOWN && frame->is_interrupted && address < frame->sp)) /* popped already */
+        if (slot == SAVED_SLOT_SAME || (slot != SAVED_SLOT_UNKNOWN && is_popped(frame, rule, address)))
             continue;
         uint64_t bit = (uint64_t)1 << numbers[i];
         all->known &= ~bit;
@@ -113,12 +118,6 @@ enum step_result become_caller(struct frame *frame, const struct caller *caller,
     return STEP_CALLER;
 }
 
-/* A slot below sp in the interrupted frame: an epilogue has popped it, and the register holds the
- * value again. (In an epilogue CFI may still say "rbp at CFA - 16".) */
-static inline bool is_popped(const struct frame *frame, uint64_t slot_address) {
-    return frame->is_interrupted && slot_address < frame->sp;
-}
-
 static inline enum step_result step_by_rule(const struct code *code, const struct rule *rule,
                                             struct frame *frame, struct step *step) {
     const struct unspool_unwinder *unwinder = code->unwinder;
@@ -132,7 +131,7 @@ static inline enum step_result step_by_rule(const struct code *code, const struc
     uint64_t cfa = base + (uint64_t)(int64_t)rule->cfa_offset;
     uint64_t ra_address = cfa + (uint64_t)((int64_t)rule->ra_slot * SLOT_SIZE);
     if (RULE_RA(rule) == UNSPOOL_SAVED_SAME ||
-        (unwinder->arch == UNSPOOL_AARCH64 && is_popped(frame, ra_address))) {
+        (unwinder->arch == UNSPOOL_AARCH64 && is_popped(frame, rule, ra_address))) {
         if (!frame->lr_is_live)
             return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
         caller.pc = frame->lr;
@@ -141,7 +140,7 @@ static inline enum step_result step_by_rule(const struct code *code, const struc
     }
     if (RULE_FP(rule) == UNSPOOL_SAVED_AT_CFA) {
         uint64_t fp_address = cfa + (uint64_t)((int64_t)rule->fp_slot * SLOT_SIZE);
-        if (!is_popped(frame, fp_address)) {
+        if (!is_popped(frame, rule, fp_address)) {
             if (!memory_read_u64(code->memory, fp_address, &caller.fp))
                 return end_stack(step, memory_end(code->memory, fp_address));
             caller.fp_is_known = true;
