@@ -52,7 +52,8 @@ proof: setup ## Compare the unwind tables of many real files with readelf's rows
 fuzz-smoke: setup ## Fuzz every parser for 60 seconds in all
 	cmake --preset fuzz >/dev/null
 	cmake --build build/fuzz -j 2
-	scripts/fuzz 60
+	scripts/fuzz 48
+	$(PYTHON) -m tests.fuzz.elf 12
 
 bench: setup ## Measure how fast tables are built and stacks are walked
 	$(PYTHON) bench/run.py
