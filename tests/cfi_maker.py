@@ -5,6 +5,7 @@ All of it comes from one random.Random, so that a seed stands for a case.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from tests import dwarf_writer as dwarf
@@ -36,9 +37,8 @@ class Maker:
     def register(self, limit: int = 1 << 16) -> int:
         """Mostly those that matter; some that nobody follows."""
         kept = [self.abi.stack_pointer, self.abi.frame_pointer, *sorted(self.abi.preserved)]
-        return self.random.choice(
-            [number for number in (*kept * 3, *FOLLOWED[self.arch], 17, 33, 64, 72, 300) if number < limit]
-        )
+        numbers: list[int] = [*kept * 3, *FOLLOWED[self.arch], 17, 33, 64, 72, 300]
+        return self.random.choice([number for number in numbers if number < limit])
 
     def cfa_base(self) -> int:
         usual = [self.abi.stack_pointer, self.abi.frame_pointer]
@@ -48,7 +48,7 @@ class Maker:
         """One DWARF operation."""
         random = self.random
         small = random.randint(-40, 40)
-        leaves = (
+        leaves: list[Callable[[], bytes]] = [
             lambda: dwarf.op_breg(self.register(limit=32), small),
             lambda: dwarf.op_bregx(self.register(), small),
             lambda: dwarf.op_lit(random.randint(0, 31)),
@@ -56,17 +56,17 @@ class Maker:
             lambda: dwarf.op_constu(self.word(0.1, 0.3)),
             lambda: dwarf.op_consts(small),
             lambda: dwarf.op_addr(IMAGE_ADDRESS + random.randrange(0x1000)),
-        )
-        others = (
+        ]
+        others: list[Callable[[], bytes]] = [
             lambda: dwarf.op_plus_uconst(random.randint(0, 64)),
             lambda: dwarf.op_pick(random.randint(0, 4)),
             lambda: dwarf.op_deref_size(random.choice([1, 2, 4, 8, 8, 3, 0, 9])),
             lambda: dwarf.op_bra(random.randint(-6, 6)),
             lambda: dwarf.op_skip(random.randint(-6, 6)),
             lambda: random.randbytes(random.randint(1, 2)),
-        )
-        plain = (lambda: random.choice(PLAIN_OPERATIONS),)
-        return random.choice([*leaves, *leaves, *others, *plain * 12])()
+        ]
+        others += [lambda: random.choice(PLAIN_OPERATIONS)] * 12
+        return random.choice([*leaves, *leaves, *others])()
 
     def expression(self) -> bytes:
         """Addresses in the stack, what is saved there, and whatever operations make."""
@@ -85,8 +85,7 @@ class Maker:
         register, slot, factored = self.register(), random.randint(0, 40), random.randint(-20, 40)
         special = [dwarf.REMEMBER_STATE, dwarf.RESTORE_STATE, dwarf.gnu_args_size(16)]
         special += [dwarf.NEGATE_RA_STATE] * 2 if self.arch == "aarch64" else []
-        advance = (lambda: dwarf.advance_loc(random.randint(1, 8)),)
-        choices = (
+        choices: list[Callable[[], bytes]] = [
             lambda: dwarf.def_cfa(self.cfa_base(), random.randint(0, 40) * 8),
             lambda: dwarf.def_cfa_sf(self.cfa_base(), -factored),
             lambda: dwarf.def_cfa_offset(random.randint(0, 40) * 8),
@@ -105,8 +104,9 @@ class Maker:
             lambda: dwarf.same_value(register),
             lambda: dwarf.restore_extended(register),
             lambda: random.choice(special),
-        )
-        return random.choice([*choices, *advance * 5])()
+        ]
+        choices += [lambda: dwarf.advance_loc(random.randint(1, 8))] * 5
+        return random.choice(choices)()
 
 
 PLAIN_OPERATIONS = (

@@ -11,7 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.dwarf_writer import FrameSection
+from tests.dwarf_writer import (
+    AARCH64_CIE,
+    RBP,
+    X86_64_CIE,
+    CieSpec,
+    FrameSection,
+    advance_loc,
+    def_cfa_offset,
+    eh_frame,
+    offset,
+)
 from tests.proof import claims
 from tests.proof.step_function import NOTHING, Claimant, StepFunction, pieces
 from tests.slow_cfi import ABIS, Cie, Section, read_entries, read_rows
@@ -121,3 +131,33 @@ class Compiled:
     def is_from_debug_frame(self, address: int) -> bool:
         row = self.table.lookup(address - self.image_address)
         return row is not None and bool(row.flags & RowFlag.DEBUG_FRAME)
+
+
+# ---------------------------------------------------------------- functions for tests
+
+PUSHED = (advance_loc(1), def_cfa_offset(16), offset(RBP, 2))
+ENTRY, AFTER_PUSH = "rsp+8 ra=c-8 fp=s", "rsp+16 ra=c-8 fp=c-16"
+
+
+def assert_pushed(compiled: Compiled, start: int = 0x1000, size: int = 0x20, flags: str = "") -> None:
+    """The function that PUSHED describes is there, and nothing around it."""
+    assert compiled.says(start) == ENTRY + flags
+    assert compiled.says(start + 1) == AFTER_PUSH + flags
+    assert compiled.says(start + size - 1) == AFTER_PUSH + flags
+    assert compiled.says(start + size) == "nothing"
+    assert compiled.says(start - 1) == "nothing"
+
+
+START, SIZE = 0x1000, 0x4000
+
+
+def x86_64(*instructions: bytes, cie: CieSpec = X86_64_CIE, size: int = SIZE) -> Compiled:
+    section = eh_frame()
+    section.fde(section.cie(cie), START, size, *instructions)
+    return Compiled(section)
+
+
+def aarch64(*instructions: bytes, cie: CieSpec = AARCH64_CIE) -> Compiled:
+    section = eh_frame()
+    section.fde(section.cie(cie), START, SIZE, *instructions)
+    return Compiled(section, arch="aarch64")

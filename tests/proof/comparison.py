@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,8 +121,8 @@ def slow_fdes(binary: Binary, result: Comparison) -> Iterator[Claimant]:
 
 def at_entry_point(said: Said) -> Said:
     """Nobody called a program's first instruction, whatever its CFI says: the table ends the stack."""
-    kind, *fields, flags = cast(tuple[int, ...], said.full)
-    return Said(said.claim, (kind, *fields, flags | RowFlag.END)) if kind == "rule" else said
+    full = cast(tuple[Any, ...], said.full)
+    return Said(said.claim, (*full[:-1], full[-1] | RowFlag.END)) if full[0] == "rule" else said
 
 
 def inside(
@@ -178,7 +178,7 @@ def table_values(
 
 
 def table_value(arch: str, fields: np.void) -> Hashable:
-    values = tuple(int(value) for value in fields)
+    values = tuple(int(value) for value in fields.item())
     row = Row(0, 0, *values)
     if row.flags & RowFlag.NONE:
         return NOTHING

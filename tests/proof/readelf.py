@@ -86,8 +86,8 @@ def parse(lines: Iterable[str], frame_pointer: str) -> Iterator[ReadelfFde]:
             of_cies[cie_offset] = Claim("", UNSAID, UNSAID)
         elif entry:
             cie_offset = int(entry["of"], 16)
-            numbers = (int(entry[name], 16) for name in ("offset", "start", "end"))
-            fde = ReadelfFde(section, *numbers)
+            offset, start, end = (int(entry[name], 16) for name in ("offset", "start", "end"))
+            fde = ReadelfFde(section, offset, start, end)
         elif line.startswith("   LOC"):
             header = line
         elif line[:1] in HEX_DIGITS and "ZERO terminator" not in line:

@@ -12,7 +12,7 @@ from tests.proof.comparison import compare
 from tests.proof.readelf import ReadelfFde, parse, read_fdes
 from tests.proof.readelf_proof import lines_of
 from tests.proof.step_function import Claimant, Piece, pieces
-from unspool import Binary
+from unspool import Binary, UnwindTable
 
 SYSTEM = ("libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6")
 BUILT = ("clang_lld", "debug_frame", "musl_static", "rust", "aarch64_pac", "aarch64_libc")
@@ -69,14 +69,14 @@ def test_one_wrong_instruction_in_what_the_table_is_made_of_is_found(
 ) -> None:
     """The table is compiled from a file with one other offset than readelf and the slow evaluator read."""
     right, wrong = (elf_with_cfa_offset(tmp_path / name, offset) for name, offset in (("a", 32), ("b", 40)))
-    compile_truly = comparison.UnwindTable.compile
+    compile_truly = UnwindTable.compile
 
-    def compile_the_wrong_one(_: Binary) -> comparison.UnwindTable:
+    def compile_the_wrong_one(_: Binary) -> UnwindTable:
         with Binary.open(wrong) as binary:
             return compile_truly(binary)
 
     assert not compare(right).differences
-    monkeypatch.setattr(comparison.UnwindTable, "compile", compile_the_wrong_one)
+    monkeypatch.setattr(UnwindTable, "compile", compile_the_wrong_one)
     (found,) = compare(right).differences
     assert found.address == 0x1004
     assert "rsp+40" in str(found.table) and "rsp+32" in str(found.readelf) and "rsp+32" in str(found.slow)

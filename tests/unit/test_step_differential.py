@@ -23,10 +23,11 @@ from tests.slow_cfi import (
     Frame,
     Row,
     Section,
+    Undefined,
+    UnreadableMemory,
     read_entries,
     read_rows,
 )
-from tests.slow_cfi import UnreadableMemory as SlowUnreadable
 from unspool import Registers, StackBytes, StackEnd, Unwinder, UnwindTable
 from unspool.core import SectionInput, Table
 from unspool.unwind.registers import REGISTER_NAMES
@@ -114,13 +115,13 @@ def expected_step(case: Case, is_exact: bool) -> dict[int, int] | set[StackEnd]:
         return ends_of(error)
     assert caller
     needed = [caller.lost.get(abi.stack_pointer), caller.lost.get(abi.frame_pointer)]
-    if needed[0] or isinstance(needed[1], SlowUnreadable):  # an unknown fp alone is no end
+    if needed[0] or isinstance(needed[1], UnreadableMemory):  # an unknown fp alone is no end
         return set().union(*(ends_of(error) for error in needed if error))
     return after_demands(case, caller.registers, is_exact)
 
 
 def ends_of(error: EvaluationError) -> set[StackEnd]:
-    if isinstance(error, SlowUnreadable):
+    if isinstance(error, UnreadableMemory):
         return UNREADABLE
     return {StackEnd.NO_UNWIND_INFO}
 
