@@ -202,6 +202,8 @@ class _Program:
             self.state.cfa = replace(self.cfa_as_register(cursor), offset=cursor.sleb128() * factor)
         elif opcode == 0x0F:  # DW_CFA_def_cfa_expression
             self.state.cfa = CfaExpression(cursor.take(cursor.uleb128()))
+            if not self.state.cfa.code:  # it yields no value
+                raise CfiError("the CFA is an empty expression", cursor.position)
         else:
             return False
         return True

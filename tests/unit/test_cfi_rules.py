@@ -96,6 +96,13 @@ def test_changing_a_cfa_that_was_never_defined_is_malformed(instruction: bytes) 
     assert [kind for kind, _ in compiled.problems] == ["INSTRUCTION"]
 
 
+def test_empty_cfa_expression_is_malformed() -> None:
+    compiled = x86_64(advance_loc(1), def_cfa_expression(b""), advance_loc(1), def_cfa(RSP, 8))
+    assert compiled.says(START) == ENTRY
+    assert compiled.says(START + 1) == "nothing"
+    assert [kind for kind, _ in compiled.problems] == ["INSTRUCTION"]
+
+
 def test_rows_before_the_cfa_is_defined_say_nothing() -> None:
     compiled = x86_64(advance_loc(1), def_cfa(RSP, 8), cie=replace(X86_64_CIE, instructions=offset(RIP, 1)))
     assert compiled.says(START) == "nothing"
