@@ -15,11 +15,6 @@ static const uint8_t aarch64_exit[] = {0xa8, 0x0b, 0x80, 0xd2, 0x01,
                                        0x00, 0x00, 0xd4}; /* mov x8,#93;
           svc #0 */
 
-/* glibc's __start_context, which makecontext puts below a context's first function:
- * mov %rbx,%rsp; mov (%rsp),%rdi; test %rdi,%rdi; je. Its unwind information is that of a function. */
-static const uint8_t x86_64_context_end[] = {0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c,
-                                             0x24, 0x48, 0x85, 0xff, 0x74};
-
 /* The code that a program's first thread starts with. */
 static bool is_entry_code(const struct code *code, const struct unspool_module *module, uint64_t lookup) {
     if (!module->table || module->table->entry == TABLE_NO_ENTRY)
@@ -35,14 +30,6 @@ static bool is_thread_exit(const struct code *code, uint64_t pc) {
            memcmp(bytes, expected, sizeof bytes) == 0;
 }
 
-static bool is_context_end(const struct code *code, uint64_t pc) {
-    uint8_t bytes[sizeof x86_64_context_end];
-    return code->unwinder->arch == UNSPOOL_X86_64 &&
-           code_read(code, pc, bytes, sizeof bytes) == sizeof bytes &&
-           memcmp(bytes, x86_64_context_end, sizeof bytes) == 0;
-}
-
 bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame) {
-    return is_entry_code(code, module, frame->pc) || is_thread_exit(code, frame->pc) ||
-           is_context_end(code, frame->pc);
+    return is_entry_code(code, module, frame->pc) || is_thread_exit(code, frame->pc);
 }

@@ -26,15 +26,6 @@ static void expect_end(uint32_t end) {
     expect_walk(&p, end, FRAMES({CODE_AT + 0x1110, INTERRUPTED}, {CODE_AT + 0x1800, BY_CFI}));
 }
 
-static void the_end_of_a_context(void) {
-    uint8_t code[] = {0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff, 0x74, 0x08};
-    called_by(UNSPOOL_X86_64, code, sizeof code);
-    expect_end(UNSPOOL_END_ROOT);
-    code[2] = 0xec; /* mov %rbp,%rsp */
-    called_by(UNSPOOL_X86_64, code, sizeof code);
-    expect_end(UNSPOOL_END_NO_UNWIND_INFO);
-}
-
 static void the_exit_of_a_thread(void) {
     uint8_t x86_64[] = {0x89, 0xc7, 0x31, 0xc0, 0xb0, 60, 0x0f, 0x05};
     uint8_t aarch64[] = {0xa8, 0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4};
@@ -51,7 +42,6 @@ static void the_exit_of_a_thread(void) {
 }
 
 int main(void) {
-    RUN(the_end_of_a_context);
     RUN(the_exit_of_a_thread);
     return check_result();
 }
