@@ -25,6 +25,7 @@ QUICK = {  # the build of a program that CI steps; "O2" for the others
     "calls": "O3",
     "containers": "O0",
     "coroutines": "O2-fp",
+    "exceptions": "O0",
     "jumps": "O0-omit",
     "lifetime": "O0",
     "memory": "O2-static",

@@ -109,7 +109,8 @@ static void count(struct comparison *comparison, const struct pending *pending, 
         return;
     uint64_t failed = 0;
     while (failed < walked->count && failed < pending->truth_count &&
-           walked->address[failed] == pending->truth[failed])
+           walked->address[failed] == pending->truth[failed] &&
+           !(verdict == VERDICT_GUESSED_RIGHT && walked->how[failed] & UNSPOOL_HOW_GUESS))
         failed++;
     struct inexact inexact = {reader, verdict,       *walked,     pending->truth, pending->truth_count,
                               failed, pending->step, pending->sp, pending->fp};

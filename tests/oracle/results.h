@@ -43,7 +43,7 @@ struct inexact {
     struct walked walked;
     const uint64_t *truth;
     uint64_t truth_count;
-    uint64_t failed; /* index of the first frame that is missing or wrong */
+    uint64_t failed; /* index of the first frame that is missing, wrong or, if all are right, guessed */
     uint64_t step, sp, fp;
 };
 

@@ -33,14 +33,22 @@ static int (*const volatile operations[])(int, int) = {add, subtract, multiply};
 
 __attribute__((noinline)) static int by_switch(int kind, int value) {
     switch (kind) {
-    case 0: return value + 11;
-    case 1: return value * 5;
-    case 2: return value - 3;
-    case 3: return (int)strlen("three") + value;
-    case 4: return value ^ 0x55;
-    case 5: return abs(-value);
-    case 6: return value << 2;
-    default: return -1;
+    case 0:
+        return value + 11;
+    case 1:
+        return value * 5;
+    case 2:
+        return value - 3;
+    case 3:
+        return (int)strlen("three") + value;
+    case 4:
+        return value ^ 0x55;
+    case 5:
+        return abs(-value);
+    case 6:
+        return value << 2;
+    default:
+        return -1;
     }
 }
 

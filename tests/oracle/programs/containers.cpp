@@ -14,13 +14,20 @@ struct Shape {
 };
 struct Named {
     virtual ~Named() = default;
-    virtual std::string name() const { return "named"; }
+    virtual std::string name() const {
+        return "named";
+    }
 };
 struct Square : Shape, Named {
     int side;
-    explicit Square(int length) : side(length) {}
-    int area() const override { return side * side; }
-    std::string name() const override { return "square" + std::to_string(side); }
+    explicit Square(int length) : side(length) {
+    }
+    int area() const override {
+        return side * side;
+    }
+    std::string name() const override {
+        return "square" + std::to_string(side);
+    }
 };
 
 int main() {

@@ -1,4 +1,5 @@
-// Exceptions: through destructors, nested, rethrown, caught by base, out of a constructor, past noexcept(false).
+// Exceptions: through destructors, nested, rethrown, caught by base, out of a constructor, past
+// noexcept(false).
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -7,13 +8,18 @@ static int destroyed;
 
 struct Guard {
     int id;
-    explicit Guard(int number) : id(number) {}
-    ~Guard() { destroyed += id; }
+    explicit Guard(int number) : id(number) {
+    }
+    ~Guard() {
+        destroyed += id;
+    }
 };
 
 struct Broken {
     Guard first{100};
-    Broken() { throw std::logic_error("half built"); }
+    Broken() {
+        throw std::logic_error("half built");
+    }
 };
 
 __attribute__((noinline)) static int deep(int level) {
@@ -39,7 +45,9 @@ __attribute__((noinline)) static int rethrows(int level) {
 
 __attribute__((noinline)) static int from_destructor() {
     struct Thrower {
-        ~Thrower() noexcept(false) { throw std::string("destructor"); }
+        ~Thrower() noexcept(false) {
+            throw std::string("destructor");
+        }
     };
     try {
         Thrower thrower;

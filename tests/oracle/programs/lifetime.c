@@ -1,5 +1,5 @@
-/* What runs before and after main: constructors, destructors, atexit, on_exit, indirect functions, thread-local
- * storage, and libraries opened and closed at run time. */
+/* What runs before and after main: constructors, destructors, atexit, on_exit, indirect functions,
+ * thread-local storage, and libraries opened and closed at run time. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <math.h>

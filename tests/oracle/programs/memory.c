@@ -28,7 +28,8 @@ int main(void) {
     free(aligned);
     struct tm when = {.tm_year = 120, .tm_mday = 1};
     char text[64];
-    if (!setlocale(LC_ALL, "C") || !strftime(text, sizeof text, "%Y-%m-%d", &when) || strcmp(text, "2020-01-01"))
+    if (!setlocale(LC_ALL, "C") || !strftime(text, sizeof text, "%Y-%m-%d", &when) ||
+        strcmp(text, "2020-01-01"))
         return 2;
     return time(NULL) > 0 && !getenv("UNSPOOL_NO_SUCH_VARIABLE") ? 0 : 3;
 }

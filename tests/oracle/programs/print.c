@@ -21,7 +21,8 @@ int main(void) {
     describe(text, sizeof text, "%d %s %c %5.3f %x", 42, "text", 'c', 3.14159, 0xbeefu);
     if (strcmp(text, "42 text c 3.142 beef"))
         return 1;
-    describe(text, sizeof text, "%lld|%-8s|%+08d|%p|%e|%Lg", 1234567890123LL, "left", 77, (void *)0x1000, 1e-9, 2.5L);
+    describe(text, sizeof text, "%lld|%-8s|%+08d|%p|%e|%Lg", 1234567890123LL, "left", 77, (void *)0x1000,
+             1e-9, 2.5L);
     if (!strstr(text, "|left    |+0000077|0x1000|1.000000e-09|2.5"))
         return 2;
     if (sscanf("17 2.75 rest", "%d %lf", &number, &real) != 2 || number != 17 || real != 2.75)

@@ -53,7 +53,8 @@ __attribute__((noinline)) static unsigned realigned_variable(int size, ...) {
            ((uintptr_t)bytes % 128 != 0) * 1000000;
 }
 
-__attribute__((noinline)) static unsigned many(int a, int b, int c, int d, int e, int f, int g, int h, int i, int j) {
+__attribute__((noinline)) static unsigned many(int a, int b, int c, int d, int e, int f, int g, int h, int i,
+                                               int j) {
     return (unsigned)(a + b + c + d + e + f) + with_array(g * h) + (unsigned)(i - j);
 }
 

@@ -7,8 +7,8 @@
 static char from[9000], to[9000], joined[9000];
 
 int main(void) {
-    static const size_t sizes[] = {0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129,
-                                   255, 256, 257, 500, 512, 1000, 2048, 4096, 8000};
+    static const size_t sizes[] = {0,  1,   2,   3,   4,   7,   8,   15,  16,  17,  31,   32,   33,   63,  64,
+                                   65, 100, 127, 128, 129, 255, 256, 257, 500, 512, 1000, 2048, 4096, 8000};
     for (size_t i = 0; i < sizeof from; i++)
         from[i] = (char)('a' + i % 25);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -24,7 +24,8 @@ int main(void) {
         to[size + 1] = 0;
         if (strlen(to) != size + 1 || strnlen(to, size) != size || memchr(to, 'q', size))
             return 3;
-        if (strchr(to, 0) != to + size + 1 || strrchr(to, 'z') != to + size || rawmemchr(to, 0) != to + size + 1)
+        if (strchr(to, 0) != to + size + 1 || strrchr(to, 'z') != to + size ||
+            rawmemchr(to, 0) != to + size + 1)
             return 4;
         if (memrchr(to, 'z', size + 1) != to + size || strcmp(to, to) || strncmp(to, from, 1) <= 0)
             return 5;
