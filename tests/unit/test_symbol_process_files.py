@@ -13,8 +13,9 @@ import pytest
 
 from tests.compilers import build
 from unspool import Binary, BinaryError
-from unspool.symbols import ProcessMapping, Symbolizer, open_mapping, read_mappings
-from unspool.symbols.process_files import parse_mapping, seen_path
+from unspool.capture.memory_map import MapEntry, MemoryMap
+from unspool.symbols import Symbolizer, open_mapping
+from unspool.symbols.process_files import seen_path
 
 WAITING = """
 #include <stdio.h>
@@ -35,22 +36,9 @@ def running(*command: str | Path) -> Iterator[int]:
             process.stdin.close()
 
 
-def mapping_of(pid: int, name: str) -> ProcessMapping:
-    return next(m for m in read_mappings(pid) if m.executable and m.path.endswith(name))
-
-
-def test_a_line_of_maps() -> None:
-    line = b"7f00-7f10 r-xp 00001000 fe:01 1234    /usr/lib/a b (deleted)"
-    expected = ProcessMapping(
-        0x7F00, 0x7F10, True, False, True, 0x1000, (0xFE, 1), 1234, "/usr/lib/a b", deleted=True
-    )
-    assert parse_mapping(line) == expected
-    newline = parse_mapping(b"0-1000 rw-p 00000000 00:00 7 /tmp/a\\012b")
-    assert newline is not None and newline.path == "/tmp/a\nb"
-    anonymous = parse_mapping(b"0-1000 rw-p 00000000 00:00 0")
-    assert anonymous is not None and anonymous.path == ""
-    for bad in (b"", b"garbage", b"0-1 r 0 0", b"x-y r-xp 0 0:0 0", b"0-1-2 r-xp 0 0:0 0", b"\xff" * 50):
-        assert parse_mapping(bad) is None
+def mapping_of(pid: int, name: str) -> MapEntry:
+    entries = MemoryMap.of_process(pid).entries
+    return next(m for m in entries if m.executable and m.name.endswith(name))
 
 
 def test_a_plain_file(tmp_path: Path) -> None:
@@ -68,7 +56,7 @@ def test_a_deleted_program(tmp_path: Path) -> None:
     with running(path) as pid:
         path.unlink()
         mapping = mapping_of(pid, "program")
-        assert mapping.deleted and mapping.path == str(path)
+        assert mapping.path == f"{path} (deleted)"
         with open_mapping(pid, mapping) as binary:
             assert binary.build_id == build_id
             assert [place.function for place in Symbolizer(cache=False).lookup(binary, main_of(binary))] == [
@@ -123,7 +111,7 @@ def test_a_file_of_another_mount_namespace(tmp_path: Path) -> None:
     with running(*unshare, "sh", "-c", script) as pid:
         assert not (hidden / "program").exists()
         mapping = mapping_of(pid, "inner/program")
-        assert seen_path(pid, mapping.path) == f"/proc/{pid}/root{hidden}/program"
+        assert seen_path(pid, mapping.name) == f"/proc/{pid}/root{hidden}/program"
         with open_mapping(pid, mapping) as binary:
             assert binary.path == f"/proc/{pid}/root{hidden}/program"
             assert binary.section(".text") is not None
@@ -131,7 +119,7 @@ def test_a_file_of_another_mount_namespace(tmp_path: Path) -> None:
 
 
 def test_the_vdso() -> None:
-    mapping = next(m for m in read_mappings(os.getpid()) if m.path == "[vdso]")
+    mapping = next(m for m in MemoryMap.of_process(os.getpid()).entries if m.path == "[vdso]")
     with open_mapping(os.getpid(), mapping) as binary:
         symbols = binary.symbols
         names = {symbols.name(i): int(symbols.address[i]) for i in range(len(symbols))}
@@ -143,7 +131,7 @@ def test_the_vdso() -> None:
 
 @pytest.mark.parametrize("path", ["", "[heap]", "[stack]", "anon_inode:[perf_event]"])
 def test_memory_without_a_file(path: str) -> None:
-    mapping = ProcessMapping(0x1000, 0x2000, True, False, True, 0, (0, 0), 0, path)
+    mapping = MapEntry(0x1000, 0x2000, "r-xp", 0, "00:00", 0, path)
     with pytest.raises(BinaryError, match="no file is mapped at 0x1000"):
         open_mapping(os.getpid(), mapping)
 
@@ -151,11 +139,16 @@ def test_memory_without_a_file(path: str) -> None:
 def test_a_process_that_is_gone() -> None:
     with subprocess.Popen(["true"]) as process:
         pid = process.pid
-    with pytest.raises(OSError):
-        read_mappings(pid)
-    mapping = ProcessMapping(0x1000, 0x2000, True, False, True, 0, (1, 1), 99, "/nowhere/file", deleted=True)
+    mapping = MapEntry(0x1000, 0x2000, "r-xp", 0, "fe:01", 99, "/nowhere/file (deleted)")
     with pytest.raises(BinaryError, match="deleted since"):
         open_mapping(pid, mapping)
-    vdso = ProcessMapping(0x1000, 0x2000, True, False, True, 0, (0, 0), 0, "[vdso]")
+    vdso = MapEntry(0x1000, 0x2000, "r-xp", 0, "00:00", 0, "[vdso]")
     with pytest.raises(BinaryError, match="memory can't be read"):
         open_mapping(pid, vdso)
+
+
+@pytest.mark.parametrize("device", ["", "fe", "x:y", "0:0:0"])
+def test_a_device_that_is_none_is_no_crash(device: str) -> None:
+    mapping = MapEntry(0x1000, 0x2000, "r-xp", 0, device, 99, "/bin/sh")
+    with pytest.raises(BinaryError, match="replaced since"):
+        open_mapping(os.getpid(), mapping)

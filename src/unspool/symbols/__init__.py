@@ -2,7 +2,7 @@
 
 from unspool.symbols.debuginfod import Progress
 from unspool.symbols.perf_map import PerfMap
-from unspool.symbols.process_files import ProcessMapping, open_mapping, read_mappings
+from unspool.symbols.process_files import open_mapping
 from unspool.symbols.symbolizer import Findings, Location, Locations, Note, Symbolizer
 
 __all__ = [
@@ -11,9 +11,7 @@ __all__ = [
     "Locations",
     "Note",
     "PerfMap",
-    "ProcessMapping",
     "Progress",
     "Symbolizer",
     "open_mapping",
-    "read_mappings",
 ]

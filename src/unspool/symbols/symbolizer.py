@@ -65,8 +65,8 @@ class Locations(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Findings:
     """Where a binary's functions and lines come from. debug_file: path or URL of the file with DWARF; None:
-    there is none, only the symbol table. has_lines: files, lines and inlined calls are known. symbol_count: of
-    both files' symbol tables."""
+    there is none, only the symbol table. has_lines: files, lines and inlined calls are known. symbol_count:
+    of both files' symbol tables."""
 
     debug_file: str | None
     has_lines: bool
