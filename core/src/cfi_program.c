@@ -100,9 +100,10 @@ static void restore_rule(struct cfi_machine *machine, uint64_t number) {
 }
 
 /* Steps over a block (ULEB128 size, then as many bytes); returns where it starts. */
-static const uint8_t *take_block(struct cursor *cursor) {
+static const uint8_t *take_block(struct cursor *cursor, uint64_t *size) {
     const uint8_t *block = cursor->at;
-    cursor_take(cursor, cursor_uleb(cursor));
+    *size = cursor_uleb(cursor);
+    cursor_take(cursor, *size);
     return block;
 }
 
@@ -128,13 +129,12 @@ static bool restore(struct cfi_machine *machine) {
     return true;
 }
 
-/* Instructions about the CFA. False: not one of them, or one that changes half of what was no register
- * and offset before. */
+/* Instructions about the CFA. False: not one of them, or one that yields no CFA. */
 static bool run_cfa_instruction(struct cfi_machine *machine, uint8_t opcode) {
     struct cursor *cursor = &machine->cursor;
     struct cfi_rules *rules = &machine->rules;
     bool was_offset = rules->cfa_defined && !rules->cfa_is_expression;
-    uint64_t number;
+    uint64_t number, size;
     switch (opcode) {
     case DW_CFA_def_cfa:
         number = cursor_uleb(cursor);
@@ -154,10 +154,10 @@ static bool run_cfa_instruction(struct cfi_machine *machine, uint8_t opcode) {
         rules->cfa_offset = factored(machine, (uint64_t)cursor_sleb(cursor));
         return was_offset;
     case DW_CFA_def_cfa_expression:
-        rules->cfa_expression = take_block(cursor);
+        rules->cfa_expression = take_block(cursor, &size);
         rules->cfa_is_expression = true;
         rules->cfa_defined = true;
-        return true;
+        return size != 0; /* an empty one yields nothing */
     default:
         return false;
     }
@@ -166,7 +166,7 @@ static bool run_cfa_instruction(struct cfi_machine *machine, uint8_t opcode) {
 /* Instructions about one register, and the rest that takes no location. */
 static bool run_register_instruction(struct cfi_machine *machine, uint8_t opcode) {
     struct cursor *cursor = &machine->cursor;
-    uint64_t number;
+    uint64_t number, size;
     switch (opcode) {
     case DW_CFA_nop:
         return true;
@@ -205,11 +205,11 @@ static bool run_register_instruction(struct cfi_machine *machine, uint8_t opcode
         return true;
     case DW_CFA_expression:
         number = cursor_uleb(cursor);
-        set_expression(machine, number, UNSPOOL_EXACT_EXPRESSION, take_block(cursor));
+        set_expression(machine, number, UNSPOOL_EXACT_EXPRESSION, take_block(cursor, &size));
         return true;
     case DW_CFA_val_expression:
         number = cursor_uleb(cursor);
-        set_expression(machine, number, UNSPOOL_EXACT_VAL_EXPRESSION, take_block(cursor));
+        set_expression(machine, number, UNSPOOL_EXACT_VAL_EXPRESSION, take_block(cursor, &size));
         return true;
     case DW_CFA_remember_state:
         return remember(machine);
