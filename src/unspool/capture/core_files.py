@@ -1,0 +1,108 @@
+"""Finds the files that a core file's process had mapped, and checks that they are those: by build id, else by
+program headers. A file that differs is not used."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from unspool.binaries import Binary, BinaryError
+
+T = TypeVar("T")
+
+_DELETED = " (deleted)"
+_NO_PATH = ("/memfd:", "/dev/", "/SYSV", "/anon_hugepage", "[")  # no path leads to these
+
+
+@dataclass(slots=True)
+class CoreFiles:
+    """missing: files that can't be used: why, and what helps. unchecked: those that are used although the
+    core has nothing to check them by."""
+
+    arch: str
+    executable: str | None
+    sysroots: Sequence[str]
+    missing: dict[str, str] = field(default_factory=dict)
+    unchecked: list[str] = field(default_factory=list)
+
+    def find(
+        self, path: str, image: Binary | None, fits: Callable[[Binary], bool], *, is_program: bool = False
+    ) -> Binary | None:
+        """The file that was mapped under a path, or else image: what the core itself has of it. fits says
+        whether a file's segments can be what is mapped."""
+        reason = "not found"
+        for candidate in self._candidates(path, is_program):
+            try:
+                binary, difference = self._checked(Binary.open(candidate), image, fits)
+            except BinaryError as error:
+                binary, difference = None, error.what
+                if isinstance(error.__cause__, FileNotFoundError) and candidate != self.executable:
+                    continue
+            if binary is not None:
+                if image is None:
+                    self.unchecked.append(candidate)
+                return binary
+            if candidate == self.executable:
+                self.missing[candidate] = f"not the program of this core: {difference}"
+            else:
+                reason = f"{candidate}: {difference}"
+        if image is not None or not path.startswith(_NO_PATH):
+            self.missing.setdefault(path.removesuffix(_DELETED), f"{reason}; {_remedy(image)}")
+        return image
+
+    def _candidates(self, path: str, is_program: bool) -> Iterator[str]:
+        if is_program and self.executable is not None:
+            yield self.executable
+        path = path.removesuffix(_DELETED)
+        if path and not path.startswith(_NO_PATH):
+            for folder in self.sysroots:
+                yield str(Path(folder) / path.lstrip("/"))
+                yield str(Path(folder) / Path(path).name)
+            yield path
+
+    def _checked(
+        self, binary: Binary, image: Binary | None, fits: Callable[[Binary], bool]
+    ) -> tuple[Binary | None, str]:
+        """The file, if it is the one of the core; else why not. Raises BinaryError."""
+        difference = _difference(binary, image, self.arch)
+        if not difference and not fits(binary):
+            difference = "its code is not what is mapped in the core"
+        if not difference:
+            return binary, ""
+        binary.close()
+        return None, difference
+
+
+def _difference(binary: Binary, image: Binary | None, arch: str) -> str:
+    """Why a file is not the one that was mapped; "" if it is, or if nothing tells. Raises BinaryError."""
+    if binary.type not in ("exec", "dyn"):
+        return "neither a program nor a library"
+    if binary.arch != arch:
+        return f"for {binary.arch}, the core is for {arch}"
+    if image is None:
+        return ""
+    expected = said(lambda: image.build_id)
+    if expected is not None:
+        found = binary.build_id
+        if found == expected:
+            return ""
+        return f"its build id is {found.hex() if found else 'missing'}, the core has {expected.hex()}"
+    if (binary.entry, binary.segments) != (image.entry, image.segments):
+        return "its program headers differ from those in the core"
+    return ""
+
+
+def said(what: Callable[[], T]) -> T | None:
+    """What a file says, or None where it can't be read."""
+    try:
+        return what()
+    except BinaryError:
+        return None
+
+
+def _remedy(image: Binary | None) -> str:
+    build_id = said(lambda: image.build_id) if image is not None else None
+    folder = "name the folder that holds it with --sysroot"
+    if build_id is None:
+        return folder
+    return f"{folder}, or fetch it: debuginfod-find executable {build_id.hex()}"
