@@ -128,6 +128,12 @@ static inline const struct rule *table_row_rule(const struct unspool_table *tabl
     return &rules[row_rules[row]];
 }
 
+/* True when a row that table_find_row yielded ends at a relative address. */
+static inline bool table_row_ends_at(const struct unspool_table *table, uint32_t row, uint64_t address) {
+    const uint32_t *rows = table_part(table, table->rows);
+    return row + 1 < table->row_count && rows[row + 1] == address - table->base;
+}
+
 struct cfi_program;
 /* The kept CFI of the function that holds at a relative address. */
 bool table_find_program(const struct unspool_table *table, uint64_t relative_address,

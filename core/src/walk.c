@@ -18,13 +18,10 @@ void unspool_cache_clear(struct unspool_cache *cache) {
     }
 }
 
-/* A handler returns to code that nothing called, so that the byte before it may be another function's,
- * and so may the rule. Only at the end of a row is this worth a look at the code. */
-static bool is_behind_another_function(const struct code *code, const struct frame *frame,
-                                       const struct unspool_table *table, uint32_t row, uint64_t from_base) {
-    const uint32_t *rows = table_part(table, table->rows);
-    return !frame->is_interrupted && row + 1 < table->row_count && rows[row + 1] == from_base + 1 &&
-           is_signal_return(code, frame->pc, false);
+/* A handler returns to code that nothing called: what stands before it, perhaps in another function or
+ * in no module at all, says nothing about it. */
+static bool returns_from_signal(const struct code *code, const struct frame *frame) {
+    return !frame->is_interrupted && is_signal_return(code, frame->pc, false);
 }
 
 /* The rule that holds at a frame's lookup address; NULL: no module is there. */
@@ -37,14 +34,17 @@ static inline const struct rule *find_rule(const struct code *code, const struct
         return (const struct rule *)(uintptr_t)cache->entry[slot].rule;
     const struct unspool_module *module = find_module(code->unwinder, lookup);
     if (!module)
-        return NULL;
+        return returns_from_signal(code, frame) ? &none : NULL;
     const struct rule *rule = &none;
     if (module->table) {
-        uint64_t relative = lookup - module->image_base;
-        uint32_t row = table_find_row(module->table, relative);
-        if (is_behind_another_function(code, frame, module->table, row, relative - module->table->base))
-            return &none;
+        uint32_t row = table_find_row(module->table, lookup - module->image_base);
         rule = table_row_rule(module->table, row);
+        if (table_row_ends_at(module->table, row, lookup + 1 - module->image_base)) {
+            if (returns_from_signal(code, frame))
+                return &none;
+            if (frame->is_interrupted) /* what is cached must hold for a return address, too */
+                return rule;
+        }
     }
     if (cache) {
         cache->entry[slot].address = lookup;
@@ -299,7 +299,7 @@ int unspool_step(const struct unspool_unwinder *unwinder, struct unspool_registe
     struct step step = {0};
     set_frame(unwinder->arch, registers, &frame);
     enum step_result result = take_step(&code, &frame, &step);
-    if (result == STEP_CALLER && !frame.is_interrupted && !find_module(unwinder, lookup_address(&frame)))
+    if (result == STEP_CALLER && !frame.is_interrupted && !find_rule(&code, &frame))
         result = end_stack(&step, UNSPOOL_END_BAD_RETURN_ADDRESS);
     *how = step.how;
     *end = step.end;

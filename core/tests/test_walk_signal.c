@@ -139,6 +139,47 @@ static void a_restorer_right_behind_another_function(void) {
                 FRAMES({CODE_AT + HANDLER + 8, INTERRUPTED}, {CODE_AT + RESTORER, BY_CFI}, THE_LEAF));
 }
 
+/* Or to no mapping at all: the restorer begins one. */
+static void a_restorer_at_the_start_of_a_mapping(void) {
+    begin();
+    in_a_handler();
+    in_the_leaf(SIGNAL_SP);
+    compile_process(&p);
+    p.modules[1] = p.modules[0];
+    p.modules[0].end = CODE_AT + RESTORER - 0x20;
+    p.modules[1].start = CODE_AT + RESTORER;
+    p.modules[1].code = p.code + RESTORER;
+    p.modules[1].code_size = 0x100;
+    p.unwinder.module_count = 2;
+    expect_walk(&p, UNSPOOL_END_ROOT,
+                FRAMES({CODE_AT + HANDLER + 8, INTERRUPTED}, {CODE_AT + RESTORER, BY_CFI}, THE_LEAF));
+}
+
+/* The byte before the restorer is a function's last instruction, which was interrupted before: what the
+ * cache then knows about it must not be taken for the restorer's rule. */
+static void the_cache_tells_a_restorer_from_what_is_before_it(void) {
+    static struct unspool_cache cache;
+    begin();
+    const uint8_t push = is_aarch64() ? X30 : RIP;
+    function(&p, RESTORER - 0x40, 0x40, CFI(DEF_CFA_OFFSET(0x10), OFFSET(push, 1)));
+    unspool_cache_clear(&cache);
+    p.unwinder.cache = &cache;
+    interrupted_at(&p, CODE_AT + RESTORER - 1, STACK_AT);
+    put(&p, STACK_AT + 8, CODE_AT + ROOT + 8);
+    for (int i = 0; i < 2; i++) {
+        expect_stack(&p, UNSPOOL_END_ROOT,
+                     FRAMES({CODE_AT + RESTORER - 1, INTERRUPTED}, {CODE_AT + ROOT + 8, BY_CFI}),
+                     MOST_FRAMES);
+        in_a_handler();
+        in_the_leaf(SIGNAL_SP);
+        expect_stack(&p, UNSPOOL_END_ROOT,
+                     FRAMES({CODE_AT + HANDLER + 8, INTERRUPTED}, {CODE_AT + RESTORER, BY_CFI}, THE_LEAF),
+                     MOST_FRAMES);
+        interrupted_at(&p, CODE_AT + RESTORER - 1, STACK_AT);
+        put(&p, STACK_AT + 8, CODE_AT + ROOT + 8);
+    }
+}
+
 /* CFI that describes a signal frame, with 'S', for code that no bytes tell. */
 static void write_signal_fde(const uint8_t *instructions, size_t size) {
     struct cie_shape shape = is_aarch64() ? aarch64_cie : x86_64_cie;
@@ -282,6 +323,8 @@ int main(void) {
         RUN(code_that_resembles_a_restorer);
         RUN(interrupted_in_the_restorer);
         RUN(a_restorer_right_behind_another_function);
+        RUN(a_restorer_at_the_start_of_a_mapping);
+        RUN(the_cache_tells_a_restorer_from_what_is_before_it);
         RUN(a_signal_frame_by_a_rule);
         RUN(across_stacks);
         RUN(nested_signals);
