@@ -46,8 +46,9 @@ pytest: setup ## Run the Python tests
 oracle: setup ## Single-step programs and compare every stack with the true one
 	$(PYTHON) -m tests.oracle
 
-proof: setup ## Compare the unwind tables of many real files with readelf's rows
+proof: setup ## Compare unwind tables with readelf's rows, and symbols with llvm-symbolizer's, in many real files
 	$(PYTHON) -m tests.proof.readelf_proof
+	$(PYTHON) -m tests.proof.symbol_proof
 
 fuzz-smoke: setup ## Fuzz every parser for 60 seconds in all
 	cmake --preset fuzz >/dev/null

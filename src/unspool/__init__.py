@@ -4,9 +4,11 @@ unwinder = unspool.Unwinder("aarch64")
 unwinder.add_module(unspool.Binary.open("libc.so.6"), image_base=0x7F0000000000)
 stack = unwinder.walk(unspool.Registers(pc=..., sp=...), unspool.StackBytes(address, data))
 stack.end, stack.complete, stack.guessed, [(f.address, f.how, f.module) for f in stack]
+unspool.Symbolizer().lookup(binary, relative_address)  # innermost first: function, file, line, inlined
 """
 
 from unspool.binaries import Binary, BinaryError
+from unspool.symbols import Location, Symbolizer
 from unspool.unwind import (
     Frame,
     How,
@@ -32,6 +34,7 @@ __all__ = [
     "BinaryError",
     "Frame",
     "How",
+    "Location",
     "LookupAddress",
     "Memory",
     "Module",
@@ -44,6 +47,7 @@ __all__ = [
     "StackBatch",
     "StackBytes",
     "StackEnd",
+    "Symbolizer",
     "TableError",
     "UnwindTable",
     "Unwinder",

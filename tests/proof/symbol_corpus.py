@@ -71,12 +71,18 @@ CXX_PROGRAM = r"""
 #include <vector>
 namespace shapes {
 struct Shape { virtual ~Shape() = default; virtual double area() const = 0; };
-struct Square final : Shape { double a; explicit Square(double a) : a(a) {} double area() const override { return a * a; } };
+struct Square final : Shape {
+    double a;
+    explicit Square(double a) : a(a) {}
+    double area() const override { return a * a; }
+};
 template <typename T> struct Ring : Shape {
     std::vector<T> parts;
     double area() const override { return std::accumulate(parts.begin(), parts.end(), 0.0); }
 };
-namespace { template <typename F> auto timed(F f) { return [f = std::move(f)](auto &&...x) { return f(x...); }; } }
+namespace {
+template <typename F> auto timed(F f) { return [f = std::move(f)](auto &&...x) { return f(x...); }; }
+}
 }
 static std::map<std::string, std::vector<int>> index_words(const std::string &text) {
     std::map<std::string, std::vector<int>> words;
@@ -100,8 +106,12 @@ int main(int argc, char **argv) {
     std::regex pattern("([a-z]+)=([0-9]*)");
     std::smatch match;
     std::string text = argc > 1 ? argv[1] : "a=1 b=22 a=3";
-    while (std::regex_search(text, match, pattern)) { sum += match[2].length(); text = match.suffix(); }
-    for (const auto &[word, places] : index_words(text + " x y x")) std::cout << word << places.size() << '\n';
+    while (std::regex_search(text, match, pattern)) {
+        sum += match[2].length();
+        text = match.suffix();
+    }
+    for (const auto &[word, places] : index_words(text + " x y x"))
+        std::cout << word << places.size() << '\n';
     std::cout << sum << '\n';
 }
 """
@@ -112,7 +122,11 @@ PGO_PROGRAM = r"""
 #include <string.h>
 struct node { struct node *next; char *key; long value; };
 static struct node *table[257];
-static unsigned hash(const char *s) { unsigned h = 5381; while (*s) h = h * 33 + (unsigned char)*s++; return h % 257; }
+static unsigned hash(const char *s) {
+    unsigned h = 5381;
+    while (*s) h = h * 33 + (unsigned char)*s++;
+    return h % 257;
+}
 static struct node *find(const char *key) {
     for (struct node *n = table[hash(key)]; n; n = n->next) if (!strcmp(n->key, key)) return n;
     return NULL;
@@ -122,7 +136,9 @@ static long put(const char *key, long value) {
     if (!n) {
         n = malloc(sizeof *n);
         if (!n) { perror("malloc"); abort(); }
-        n->key = strdup(key); n->next = table[hash(key)]; table[hash(key)] = n;
+        n->key = strdup(key);
+        n->next = table[hash(key)];
+        table[hash(key)] = n;
         if (!n->key) { fprintf(stderr, "no memory for %s\n", key); exit(3); }
     }
     return n->value = value;
@@ -132,8 +148,16 @@ static int compare(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 static long rare(long n) {
-    if (n % 1000003 == 7) { fprintf(stderr, "rare: %ld\n", n); for (long i = 0; i < n; i++) n ^= i * 31; }
-    if (n < 0) { char text[64]; snprintf(text, sizeof text, "negative %ld", n); fputs(text, stderr); abort(); }
+    if (n % 1000003 == 7) {
+        fprintf(stderr, "rare: %ld\n", n);
+        for (long i = 0; i < n; i++) n ^= i * 31;
+    }
+    if (n < 0) {
+        char text[64];
+        snprintf(text, sizeof text, "negative %ld", n);
+        fputs(text, stderr);
+        abort();
+    }
     return n % 97;
 }
 static long parse(const char *text) {
@@ -149,9 +173,13 @@ static long parse(const char *text) {
 }
 int main(int argc, char **argv) {
     char key[32]; long sum = 0;
-    for (int i = 0; i < 20000; i++) { snprintf(key, sizeof key, "k%d", i % 700); sum += put(key, rare(i * 7L)); }
+    for (int i = 0; i < 20000; i++) {
+        snprintf(key, sizeof key, "k%d", i % 700);
+        sum += put(key, rare(i * 7L));
+    }
     struct node *all[1024]; size_t count = 0;
-    for (int b = 0; b < 257; b++) for (struct node *n = table[b]; n && count < 1024; n = n->next) all[count++] = n;
+    for (int b = 0; b < 257; b++)
+        for (struct node *n = table[b]; n && count < 1024; n = n->next) all[count++] = n;
     qsort(all, count, sizeof *all, compare);
     for (size_t i = 0; i < count; i++) sum = sum * 3 + all[i]->value;
     for (int i = 1; i < argc; i++) sum += parse(argv[i]);
@@ -163,11 +191,13 @@ int main(int argc, char **argv) {
 
 def subjects(folder: Path) -> Iterator[Subject]:
     """The five that the proof is about, then others that try what those do not have."""
-    yield Subject("python3.11-dbg", Path("/usr/bin/python3.11d"))
+    debug_build = Path("/usr/bin/python3-dbg").resolve()
+    yield Subject(f"{debug_build.name} (dbg)", debug_build)
     yield Subject("libc6-dbg", LIBRARIES / "libc.so.6")
     yield Subject("Rust -g -O", rust(folder))
     yield Subject("C++ -g -O2 -gz", cxx(folder, "cxx_gz", "g++", "-gz", "-g", "-O2"))
-    yield Subject("python3.11 (LTO, PGO)", Path("/usr/bin/python3.11"))
+    python = debug_build.with_name(debug_build.name.removesuffix("d"))
+    yield Subject(f"{python.name} (LTO, PGO)", python)
     yield Subject("C, LTO, PGO", pgo(folder))
     yield Subject("C++, clang, DWARF 5", cxx(folder, "clang", "clang++-19", "-g", "-O2", "-gdwarf-5"))
     yield Subject(
