@@ -9,10 +9,6 @@
 #include "instruction.h"
 #include "walk.h"
 
-static uint64_t strip(const struct code *code, uint64_t address) {
-    return code->unwinder->arch == UNSPOOL_AARCH64 ? strip_pac(code->unwinder, address) : address;
-}
-
 /* True when the instruction before return_address is a call of any kind. */
 static bool follows_call(const struct code *code, uint64_t return_address) {
     uint8_t bytes[8];
@@ -32,11 +28,6 @@ static bool follows_call(const struct code *code, uint64_t return_address) {
             return true;
     }
     return false;
-}
-
-static bool is_proved_by_call(const struct code *code, uint64_t return_address, uint64_t pc) {
-    uint64_t target = called_function(code, return_address);
-    return target && code_reaches(code, target, pc);
 }
 
 static bool evaluate(const struct code *code, const struct frame *frame, struct frame_value value,
@@ -64,6 +55,26 @@ static bool evaluate(const struct code *code, const struct frame *frame, struct 
     }
 }
 
+/* Where a return address is kept: its address, or 0 for lr. */
+static bool evaluate_place(const struct frame *frame, struct frame_value value, uint64_t *address) {
+    *address = 0;
+    if (value.kind == VALUE_AT_SP)
+        *address = frame->sp + (uint64_t)value.offset;
+    else if (value.kind == VALUE_AT_FP)
+        *address = frame->fp + (uint64_t)value.offset;
+    return value.kind == VALUE_LR || value.kind == VALUE_AT_SP ||
+           (value.kind == VALUE_AT_FP && frame->fp_is_known);
+}
+
+/* True when the call before return_address leads to the function that pc is in, and that function's
+ * code keeps its return address in this place. */
+static bool is_proved_by_call(const struct code *code, const struct frame *frame, uint64_t return_address,
+                              uint64_t place, struct frame_recipe *recipe) {
+    uint64_t expected, target = called_function(code, return_address);
+    return target && recipe_from_entry(code, target, lookup_address(frame), recipe) &&
+           evaluate_place(frame, recipe->return_address, &expected) && expected == place;
+}
+
 /* Forgets the registers that a recipe says nothing about. */
 static void forget_others(struct frame *frame) {
     if (frame->all)
@@ -82,7 +93,7 @@ static bool follow_recipe(const struct code *code, const struct frame_recipe *re
         *result = end_stack(step, memory_end(code->memory, address));
         return true;
     }
-    caller.pc = strip(code, caller.pc);
+    caller.pc = strip_pac(code->unwinder, caller.pc);
     caller.fp_is_known = evaluate(code, frame, recipe->fp, &caller.fp);
     forget_others(frame);
     *result = become_caller(frame, &caller, step, how);
@@ -96,7 +107,7 @@ static bool leaf_caller(const struct code *code, const struct frame *frame, stru
         return false;
     if (code->unwinder->arch == UNSPOOL_AARCH64) {
         caller->sp = frame->sp;
-        caller->pc = strip(code, frame->lr);
+        caller->pc = strip_pac(code->unwinder, frame->lr);
         return frame->lr_is_live && follows_call(code, caller->pc);
     }
     caller->sp = frame->sp + 8;
@@ -111,20 +122,32 @@ static bool frame_pointer_caller(const struct code *code, const struct frame *fr
     if (!memory_read_u64(code->memory, frame->fp, &caller->fp) ||
         !memory_read_u64(code->memory, frame->fp + 8, &caller->pc))
         return false;
-    caller->pc = strip(code, caller->pc);
+    caller->pc = strip_pac(code->unwinder, caller->pc);
     return follows_call(code, caller->pc);
+}
+
+/* As is_proved_by_call; the function's own code then knows the caller's sp and fp best. */
+static bool prove_caller(const struct code *code, const struct frame *frame, uint64_t place,
+                         struct caller *caller) {
+    struct frame_recipe recipe;
+    if (!is_proved_by_call(code, frame, caller->pc, place, &recipe) ||
+        !evaluate(code, frame, recipe.sp, &caller->sp))
+        return false;
+    caller->fp_is_known = evaluate(code, frame, recipe.fp, &caller->fp);
+    return true;
 }
 
 static enum step_result step_by_frames(const struct code *code, struct frame *frame, struct step *step) {
     struct caller leaf, record;
     bool has_leaf = leaf_caller(code, frame, &leaf);
     bool has_record = frame_pointer_caller(code, frame, &record);
+    uint64_t leaf_place = code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : frame->sp;
     enum unspool_how how = UNSPOOL_HOW_GUESS;
     const struct caller *caller = NULL;
-    if (has_leaf && is_proved_by_call(code, leaf.pc, frame->pc)) {
+    if (has_leaf && prove_caller(code, frame, leaf_place, &leaf)) {
         caller = &leaf;
         how = UNSPOOL_HOW_LEAF;
-    } else if (has_record && is_proved_by_call(code, record.pc, lookup_address(frame))) {
+    } else if (has_record && prove_caller(code, frame, frame->fp + 8, &record)) {
         caller = &record;
         how = UNSPOOL_HOW_FRAME_POINTER;
     } else if (has_record) {
@@ -143,10 +166,13 @@ static enum step_result step_by_frames(const struct code *code, struct frame *fr
 /* What rests on calls that return is a guess, unless the call before the return address leads here. */
 static enum unspool_how analysis_how(const struct code *code, const struct frame *frame,
                                      enum analysis_result analysis, const struct frame_recipe *recipe) {
-    uint64_t return_address;
-    if (analysis == CALLER_PROVED ||
-        (evaluate(code, frame, recipe->return_address, &return_address) &&
-         is_proved_by_call(code, strip(code, return_address), lookup_address(frame))))
+    uint64_t return_address, place;
+    struct frame_recipe from_entry;
+    if (analysis == CALLER_PROVED)
+        return UNSPOOL_HOW_CODE_ANALYSIS;
+    if (evaluate(code, frame, recipe->return_address, &return_address) &&
+        evaluate_place(frame, recipe->return_address, &place) &&
+        is_proved_by_call(code, frame, strip_pac(code->unwinder, return_address), place, &from_entry))
         return UNSPOOL_HOW_CODE_ANALYSIS;
     return UNSPOOL_HOW_CODE_ANALYSIS | UNSPOOL_HOW_GUESS;
 }
