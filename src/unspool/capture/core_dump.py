@@ -7,6 +7,7 @@ is used.
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from unspool.binaries import BinaryError
 from unspool.capture import ptrace
@@ -18,10 +19,15 @@ from unspool.capture.core_notes import ThreadNote, parse_notes
 from unspool.capture.errors import CaptureError
 from unspool.capture.process import CapturedProcess, CapturedThread
 from unspool.capture.stack_copy import copy_stacks
-from unspool.core import Table
-from unspool.unwind import Snapshot, Unwinder, UnwindTable
+from unspool.core import Table, byte_count
+from unspool.unwind import Snapshot, Stack, Unwinder, UnwindTable
+from unspool.unwind.table import table_of
+from unspool.unwind.table_cache import cached_table
 
-_CODE_LIMIT = 64 << 20  # bytes of code that no file has (JIT), for all threads together
+_CODE_LIMIT = 64 << 20  # bytes of code that no file has (JIT)
+# Of all threads together; more than there is in any core that is not made to be too much.
+_COPY_LIMIT = 16 << 30
+_FRAME_LIMIT = 1 << 24
 
 
 class CoreDump(CapturedProcess):
@@ -48,6 +54,10 @@ class CoreDump(CapturedProcess):
         bits = notes.threads[0].address_bits
         self.unwinder = Unwinder(self.arch, address_bits=bits, depth_limit=1 << 16)
         self.problems = core.problems + notes.problems
+        if core.lost_ranges:
+            lost = sum(end - start for start, end in core.lost_ranges)
+            first = f"from {core.lost_ranges[0][0]:#x} on"
+            self.problems.append(f"{core.path} is cut short: {lost} bytes of memory are missing, {first}")
         self._core = core
         self._name = notes.name
         self._threads = {thread.tid: thread for thread in notes.threads}
@@ -93,6 +103,8 @@ class CoreDump(CapturedProcess):
         """As for a live process. Where a file is missing, what the core itself has of it serves."""
         for placed in self._modules.placed():
             self._add(placed)
+        for path in self.unchecked:
+            self.problems.append(f"{path}: used unchecked, since the core holds no build id of it")
         files = self.unwinder.modules.mappings
         starts = [mapping.start for mapping in files]
         left = _CODE_LIMIT
@@ -114,24 +126,25 @@ class CoreDump(CapturedProcess):
 
     def _add(self, placed: PlacedFile) -> None:
         """A file whose unwind information can't be read (the core does not have those pages) still says
-        what is code."""
-        for table in (None, _empty_table(self.arch)):
-            try:
-                self.unwinder.add_module(
-                    placed.binary,
-                    placed.image_base,
-                    start=placed.start,
-                    end=placed.end,
-                    table=table,
-                    name=placed.name,
-                    replacing=True,
-                )
-                return
-            except BinaryError as error:
-                if not placed.in_core:
-                    self.missing[placed.name] = f"its unwind information can't be read: {error.what}"
-            except ValueError:  # a damaged core: its addresses lead out of the address space
-                return
+        what is code. What is only in the core goes into no cache: it need not be what the file says."""
+        try:
+            table = table_of(placed.binary) if placed.in_core else cached_table(placed.binary)
+        except BinaryError as error:
+            table = _empty_table(self.arch)
+            if not placed.in_core:
+                self.missing[placed.name] = f"its unwind information can't be read: {error.what}"
+        try:
+            self.unwinder.add_module(
+                placed.binary,
+                placed.image_base,
+                start=placed.start,
+                end=placed.end,
+                table=table,
+                name=placed.name,
+                replacing=True,
+            )
+        except ValueError:  # a damaged core: its addresses lead out of the address space
+            self.missing.setdefault(placed.name, "it is mapped where no file can be; the core is damaged")
 
     def thread_ids(self) -> list[int]:
         return sorted(self._threads)
@@ -143,13 +156,30 @@ class CoreDump(CapturedProcess):
             if tids is None or thread.tid in tids:
                 yield self._capture_thread(thread)
 
+    def stacks(self, tids: list[int] | None = None) -> list[tuple[CapturedThread, Stack | None]]:
+        """Threads are returned without their memory."""
+        self.load_modules()
+        result: list[tuple[CapturedThread, Stack | None]] = []
+        copied = frames = 0
+        for thread in self.capture(tids):
+            if copied > _COPY_LIMIT or frames > _FRAME_LIMIT:
+                problem = "the stacks before it were too large; name it with --thread"
+                result.append((CapturedThread(thread.tid, thread.name, "", problem=problem), None))
+                continue
+            stack = self.walk(thread)
+            regions = thread.memory.regions if thread.memory is not None else []
+            copied += sum(byte_count(data) for _, data in regions) - sum(len(data) for _, data in self._code)
+            frames += len(stack) if stack is not None else 0
+            result.append((replace(thread, memory=None), stack))
+        return result
+
     def _capture_thread(self, thread: ThreadNote) -> CapturedThread:
         name = self._name if thread.tid == self.pid else ""
         try:
             registers = ptrace.registers_from_words(self.arch, thread.registers)
         except ptrace.Foreign32Bit:
             return CapturedThread(thread.tid, name, "", problem="its registers are not a 64-bit thread's")
-        stacks = copy_stacks(self._core.read, self.memory_map, registers, self.arch)
+        stacks = copy_stacks(self._core.read, self.memory_map, registers, self.arch, whole_mappings=True)
         code = [piece for region in self._code for piece in _outside(region, stacks)]
         return CapturedThread(thread.tid, name, "", registers, Snapshot(stacks + code))
 

@@ -1,14 +1,12 @@
 """Finds the files that a core file's process had mapped, and checks that they are those: by build id, else by
 program headers. A file that differs is not used."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from unspool.binaries import Binary, BinaryError
-
-T = TypeVar("T")
 
 _DELETED = " (deleted)"
 _NO_PATH = ("/memfd:", "/dev/", "/SYSV", "/anon_hugepage", "[")  # no path leads to these
@@ -31,7 +29,7 @@ class CoreFiles:
         """The file that was mapped under a path, or else image: what the core itself has of it. fits says
         whether a file's segments can be what is mapped."""
         reason = "not found"
-        for candidate in self._candidates(path, is_program):
+        for candidate in self._candidates(path, image, is_program):
             try:
                 binary, difference = self._checked(Binary.open(candidate), image, fits)
             except BinaryError as error:
@@ -45,12 +43,13 @@ class CoreFiles:
             if candidate == self.executable:
                 self.missing[candidate] = f"not the program of this core: {difference}"
             else:
-                reason = f"{candidate}: {difference}"
+                same_path = candidate == path.removesuffix(_DELETED)
+                reason = difference if same_path else f"{candidate}: {difference}"
         if image is not None or not path.startswith(_NO_PATH):
             self.missing.setdefault(path.removesuffix(_DELETED), f"{reason}; {_remedy(image)}")
         return image
 
-    def _candidates(self, path: str, is_program: bool) -> Iterator[str]:
+    def _candidates(self, path: str, image: Binary | None, is_program: bool) -> Iterator[str]:
         if is_program and self.executable is not None:
             yield self.executable
         path = path.removesuffix(_DELETED)
@@ -59,6 +58,8 @@ class CoreFiles:
                 yield str(Path(folder) / path.lstrip("/"))
                 yield str(Path(folder) / Path(path).name)
             yield path
+        if image is not None and image.build_id is not None:
+            yield str(_debuginfod_cache() / image.build_id.hex() / "executable")
 
     def _checked(
         self, binary: Binary, image: Binary | None, fits: Callable[[Binary], bool]
@@ -81,28 +82,25 @@ def _difference(binary: Binary, image: Binary | None, arch: str) -> str:
         return f"for {binary.arch}, the core is for {arch}"
     if image is None:
         return ""
-    expected = said(lambda: image.build_id)
-    if expected is not None:
+    if image.build_id is not None:
         found = binary.build_id
-        if found == expected:
+        if found == image.build_id:
             return ""
-        return f"its build id is {found.hex() if found else 'missing'}, the core has {expected.hex()}"
+        return f"its build id is {found.hex() if found else 'missing'}, the core has {image.build_id.hex()}"
     if (binary.entry, binary.segments) != (image.entry, image.segments):
         return "its program headers differ from those in the core"
     return ""
 
 
-def said(what: Callable[[], T]) -> T | None:
-    """What a file says, or None where it can't be read."""
-    try:
-        return what()
-    except BinaryError:
-        return None
+def _debuginfod_cache() -> Path:
+    """Where debuginfod-find keeps what it fetched."""
+    if path := os.environ.get("DEBUGINFOD_CACHE_PATH"):
+        return Path(path)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "debuginfod_client"
 
 
 def _remedy(image: Binary | None) -> str:
-    build_id = said(lambda: image.build_id) if image is not None else None
     folder = "name the folder that holds it with --sysroot"
-    if build_id is None:
+    if image is None or image.build_id is None:
         return folder
-    return f"{folder}, or fetch it: debuginfod-find executable {build_id.hex()}"
+    return f"{folder}, or fetch it: debuginfod-find executable {image.build_id.hex()}"

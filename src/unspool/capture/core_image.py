@@ -5,6 +5,9 @@ are an error when they are read, never zeros. Pages that the process wrote to ar
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from unspool.binaries import Binary, BinaryError
 from unspool.binaries.byte_source import ByteSource, MemorySource
@@ -32,14 +35,24 @@ def image_at(core: CoreFile, header: int, name: str) -> CoreImage | None:
         return None
     try:
         programs = read_headers(MemorySource(core.read(header, _HEADERS), name)).programs
-        pages = _Pages(core, header, name, programs[programs["type"] == PT_LOAD])
-        binary = ElfBinary(pages)
+        pages = _Pages(core, header, name, programs)
+        binary = _ImageBinary(pages)
     except BinaryError:
         return None
     if binary.type not in ("exec", "dyn") or binary.arch != core.arch:
         return None
-    dynamic = programs["vaddr"][programs["type"] == PT_DYNAMIC].tolist()
-    return CoreImage(binary, pages.bias, dynamic[0] if dynamic else None)
+    return CoreImage(binary, pages.bias, pages.dynamic)
+
+
+class _ImageBinary(ElfBinary):
+    """Pages that the core does not have make a build id unknown; they are no error."""
+
+    @cached_property
+    def build_id(self) -> bytes | None:
+        try:
+            return super().build_id
+        except BinaryError:
+            return None
 
 
 class _Pages(ByteSource):
@@ -47,10 +60,11 @@ class _Pages(ByteSource):
 
     complete = False
 
-    def __init__(self, core: CoreFile, header: int, name: str, loads: Table) -> None:
+    def __init__(self, core: CoreFile, header: int, name: str, programs: Table) -> None:
         """header: where the file's first byte is mapped. Raises BinaryError."""
         self.path = name
         self._core = core
+        loads = programs[programs["type"] == PT_LOAD]
         columns = [loads[field].tolist() for field in ("offset", "filesz", "vaddr", "flags")]
         # A page of the file may belong to two segments: the one that is not written to is the file's.
         self._loads = sorted(zip(*columns, strict=True), key=lambda load: load[3] & PF_W)
@@ -59,12 +73,17 @@ class _Pages(ByteSource):
             raise self.error("no segment has the file header")
         self.bias: int = min(biases)
         self.size = max(offset + size for offset, size, _, _ in self._loads)
+        self._image_end = self.bias + max(vaddr + size for _, size, vaddr, _ in self._loads)
+        dynamic = programs[programs["type"] == PT_DYNAMIC]
+        self.dynamic: int | None = int(dynamic["vaddr"][0]) if len(dynamic) else None
+        self._dynamic_offset = int(dynamic["offset"][0]) if len(dynamic) else None
 
     def close(self) -> None:
         """The core stays open."""
 
     def _read(self, offset: int, size: int, what: str) -> memoryview:
         parts = []
+        start = offset
         while size:
             address, there = self._locate(offset)
             data = self._core.read_for_image(address, min(size, there)) if there else b""
@@ -73,7 +92,17 @@ class _Pages(ByteSource):
             parts.append(data)
             offset += len(data)
             size -= len(data)
-        return memoryview(b"".join(parts))
+        data = b"".join(parts)
+        return memoryview(self._not_relocated(data) if start == self._dynamic_offset else data)
+
+    def _not_relocated(self, dynamic: bytes) -> bytes:
+        """The dynamic section as the file has it: glibc turns virtual addresses in it into addresses."""
+        words = np.frombuffer(dynamic, dtype="<u8", count=len(dynamic) // 16 * 2).reshape(-1, 2).copy()
+        values = words[:, 1]
+        if 0 < self.bias <= self._image_end < 1 << 64:
+            moved = (values >= self.bias) & (values < self._image_end)
+            values[moved] -= np.uint64(self.bias)
+        return words.tobytes()
 
     def _locate(self, offset: int) -> tuple[int, int]:
         """(address, how many bytes follow there) of a file offset; 0 bytes if it is not mapped."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from unspool.binaries import Binary, BinaryError
 from unspool.capture.core_file import CoreFile
-from unspool.capture.core_files import CoreFiles, said
+from unspool.capture.core_files import CoreFiles
 from unspool.capture.core_image import CoreImage, image_at
 from unspool.capture.core_map import UNKNOWN_PERMISSIONS
 from unspool.capture.core_notes import Auxiliary
@@ -112,8 +112,7 @@ class CoreModules:
             if program is not None:
                 yield program
                 known.add(program.image_base)
-                binary = program.binary
-                interpreter = said(lambda: binary.interpreter)
+                interpreter = _interpreter(program.binary)
                 for library in self._libraries(self._debug_address(program, image)):
                     yield library
                     known.add(library.image_base)
@@ -158,8 +157,8 @@ class CoreModules:
         """dynamic: where its dynamic section lies; 0 = not known."""
 
         def fits(file: Binary) -> bool:
-            section = file.section(".dynamic")
-            moved = dynamic and section is not None and section.address + bias_of(file) != dynamic
+            virtual = _dynamic_address(file)
+            moved = dynamic and virtual is not None and virtual + bias_of(file) != dynamic
             return not moved and self._is_code_of(file, bias_of(file))
 
         of_core = image.binary if image is not None else None
@@ -190,8 +189,7 @@ class CoreModules:
 
     def _debug_address(self, program: PlacedFile, image: CoreImage | None) -> int:
         """Where DT_DEBUG of the program, in the memory of the core, says that struct r_debug is; or 0."""
-        section = said(lambda: program.binary.section(".dynamic"))
-        virtual = section.address if section is not None else image.dynamic if image is not None else None
+        virtual = image.dynamic if image is not None else _dynamic_address(program.binary)
         if virtual is None:
             return 0
         address = virtual + program.image_base - program.binary.image_address
@@ -213,6 +211,22 @@ class CoreModules:
 
 def _base(binary: Binary, entry: MapEntry) -> int | None:
     return binary.image_base(entry.start, entry.file_offset, entry.end)
+
+
+def _interpreter(binary: Binary) -> str | None:
+    try:
+        return binary.interpreter
+    except BinaryError:
+        return None
+
+
+def _dynamic_address(binary: Binary) -> int | None:
+    """The virtual address of the dynamic section."""
+    try:
+        section = binary.section(".dynamic")
+    except BinaryError:
+        return None
+    return section.address if section is not None else None
 
 
 def _always(bias: int) -> Callable[[Binary], int]:
