@@ -43,12 +43,18 @@ class Kind:
 
 
 def key_of(binary: Binary) -> str | None:
-    """The key for what follows from a file alone: its build id, and a digest of what must be equal too, so
-    that a file with another one's build id does no harm. None: a file without a build id is not cached."""
-    if binary.build_id is None:
+    """The key for what follows from a file alone: its build id, and a digest of what must be equal too. None:
+    a file without a build id, or from memory, is not cached.
+
+    Anybody can write a file with libc's build id and other contents, which must not become what root's cache
+    says about libc. So the owner is part of the key, and whether the file was reached through a process
+    (/proc/PID/root of a container, whose root user may be our root)."""
+    if binary.build_id is None or binary.owner is None:
         return None
     rest = (binary.arch, binary.type, binary.entry, binary.image_address, binary.segments)
-    return f"{binary.build_id[:64].hex()}-{blake2b(repr(rest).encode(), digest_size=8).hexdigest()}"
+    digest = blake2b(repr(rest).encode(), digest_size=8).hexdigest()
+    place = "-other" if binary.path.startswith("/proc/") else ""
+    return f"{binary.build_id[:64].hex()}-{digest}-{binary.owner}{place}"
 
 
 class Cache:

@@ -200,3 +200,14 @@ def test_a_damaged_table_is_compiled_anew(cache: Cache, tmp_path: Path) -> None:
             cache.write(kind, key, other)  # its checksum is right, its content is not
             assert cached_table(binary, cache).to_bytes() == expected
             assert cache.read(kind, key) == data
+
+
+def test_files_of_different_users_have_different_keys(tmp_path: Path) -> None:
+    path = build(tmp_path, "program", "gcc")
+    with Binary.open(path) as binary:
+        assert binary.owner == os.geteuid()
+        mine = key_of(binary)
+        binary.owner = os.geteuid() + 1
+        assert mine is not None and key_of(binary) not in (None, mine)
+    with Binary.from_bytes(path.read_bytes()) as in_memory:
+        assert in_memory.owner is None and key_of(in_memory) is None

@@ -93,6 +93,7 @@ class Binary(ABC):
     path: str
     arch: Arch
     type: BinaryType
+    owner: int | None  # the file's user, who may have written anything into it; None: from memory
     entry: int  # e_entry: a virtual address, 0 = none
     segments: tuple[Segment, ...]
     image_address: int  # lowest segment's virtual address, rounded down to its page: relative address 0

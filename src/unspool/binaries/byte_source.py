@@ -28,6 +28,7 @@ class ByteSource(ABC):
 
     path: str
     size: int
+    owner: int | None = None  # the file's user; None: it is no file
     complete: bool  # False: an image from memory, parts of which may never have been loaded
 
     def read(self, offset: int, size: int, what: str) -> memoryview:
@@ -85,6 +86,7 @@ class FileSource(ByteSource):
             self.close()
             raise self.error("not a regular file", None, "name a program, a library or an object file")
         self.size = status.st_size
+        self.owner = status.st_uid
 
     def close(self) -> None:
         self._close()

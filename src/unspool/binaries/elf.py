@@ -47,6 +47,7 @@ class ElfBinary(Binary):
         self._headers = headers
         self._sections = SectionTable(source, headers)
         self.path = source.path
+        self.owner = source.owner
         self.arch = headers.arch
         self.type = headers.type
         self.entry = headers.entry

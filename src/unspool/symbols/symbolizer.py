@@ -122,15 +122,14 @@ class Symbolizer:
         with self._lock:
             source = self._source(binary)
             addresses, inverse = np.unique(np.asarray(relative_addresses, np.uint64), return_inverse=True)
-            places, symbols = _find(source, addresses)
-            keys, which = np.unique(np.stack((places, symbols)), axis=1, return_inverse=True)
             numbers: dict[tuple[Location, ...], int] = {}
-            of_key = [
-                numbers.setdefault(_chain(source, place, symbol), len(numbers))
-                for place, symbol in keys.T.tolist()
-            ]
-            chosen = np.array(of_key, dtype=np.int64)[which.reshape(-1)][inverse.reshape(-1)]
-            return Locations(tuple(numbers), chosen)
+            of_key: dict[tuple[int, int], int] = {}
+            which = np.empty(len(addresses), dtype=np.int64)
+            for index, key in enumerate(zip(*_find(source, addresses), strict=True)):
+                if key not in of_key:
+                    of_key[key] = numbers.setdefault(_chain(source, *key), len(numbers))
+                which[index] = of_key[key]
+            return Locations(tuple(numbers), which[inverse.reshape(-1)])
 
     def findings(self, binary: Binary, *, ask_packages: bool = True) -> Findings:
         """Where the binary's functions and lines come from, and what is missing. ask_packages: which package
@@ -221,7 +220,7 @@ class Symbolizer:
         return None
 
 
-def _find(source: _Source, addresses: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _find(source: _Source, addresses: NDArray[np.uint64]) -> tuple[list[int], list[int]]:
     """For each address its place (the symcache's number << 32 | source location), and, where that is missing
     or nameless, its symbol, counted through all tables; -1 = none."""
     places = np.full(len(addresses), -1, dtype=np.int64)
@@ -229,8 +228,10 @@ def _find(source: _Source, addresses: NDArray[np.uint64]) -> tuple[NDArray[np.in
         missing = np.flatnonzero(places < 0)
         found = symcache.find(addresses[missing])
         places[missing] = np.where(found >= 0, found | number << 32, -1)
-    nameless = [p for p in np.unique(places).tolist() if p < 0 or not _places(source, p)[-1].name]
-    wanted = np.isin(places, nameless)
+    of_address = places.tolist()
+    wanted = np.array(
+        [place < 0 or _chain(source, place, -1)[-1].raw_name is None for place in of_address], bool
+    )
     symbols = np.full(len(addresses), -1, dtype=np.int64)
     virtual = addresses + np.uint64(source.image_address)  # wraps
     base = 0
@@ -239,7 +240,7 @@ def _find(source: _Source, addresses: NDArray[np.uint64]) -> tuple[NDArray[np.in
         found = table.find(virtual[asked])
         symbols[asked] = np.where(found >= 0, found + base, -1)
         base += len(table)
-    return places, symbols
+    return of_address, symbols.tolist()
 
 
 def _places(source: _Source, place: int) -> list[Place]:
