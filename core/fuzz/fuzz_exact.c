@@ -42,8 +42,8 @@ static struct unspool_table *compile(uint8_t choices, uint8_t return_address_reg
 
 static void check_exact_step(const struct exact_input *input, const struct unspool_registers *before) {
     struct unspool_registers registers = *before;
-    uint64_t bad_address = 0;
-    enum exact_status status = exact_step(input, &registers, &bad_address);
+    struct exact_result result = {0};
+    enum exact_status status = exact_step(input, &registers, &result);
     if (status != EXACT_OK)
         check(memcmp(&registers, before, sizeof registers) == 0);
     else

@@ -165,8 +165,14 @@ static enum exact_status apply_all(struct evaluator *evaluator, struct unspool_r
     return EXACT_OK;
 }
 
+/* __builtin_eh_return passes its values in rax and rdx, x0 and x1; only a function that uses it saves
+ * them (DWARF registers 0 and 1). */
+static bool saves_exception_registers(const struct cfi_rules *rules) {
+    return rules->kind[0] == UNSPOOL_EXACT_OFFSET && rules->kind[1] == UNSPOOL_EXACT_OFFSET;
+}
+
 enum exact_status exact_step(const struct exact_input *input, struct unspool_registers *registers,
-                             uint64_t *bad_address) {
+                             struct exact_result *result) {
     struct cfi_program program;
     struct cfi_machine machine;
     if (!find_row(input, &program, &machine))
@@ -180,9 +186,11 @@ enum exact_status exact_step(const struct exact_input *input, struct unspool_reg
         status = find_return_address(&evaluator, &after.value[pc_register(input->arch)]);
     if (status == EXACT_OK)
         status = apply_all(&evaluator, &after);
-    *bad_address = evaluator.bad_address;
-    if (status != EXACT_OK)
-        return status;
-    *registers = after;
-    return EXACT_OK;
+    result->bad_address = evaluator.bad_address;
+    result->function = input->image_base + program.start;
+    result->may_overwrite_itself =
+        !(program.flags & UNSPOOL_ROW_SIGNAL) && saves_exception_registers(&machine.rules);
+    if (status == EXACT_OK)
+        *registers = after;
+    return status;
 }

@@ -23,10 +23,18 @@ struct exact_input {
     bool has_all_registers; /* else an unknown one may yet be found: EXACT_REGISTER_UNKNOWN says so */
 };
 
+struct exact_result {
+    uint64_t bad_address;      /* EXACT_UNREADABLE: what could not be read */
+    uint64_t function;         /* address where the frame's function starts */
+    bool may_overwrite_itself; /* it keeps the registers that pass an exception to its handler: such a
+                                  function, _Unwind_Resume for one, writes the handler's frame over its
+                                  own before it goes there */
+};
+
 /* registers become the caller's: pc is the return address as it was found, perhaps signed. On failure
  * registers are unchanged. */
 enum exact_status exact_step(const struct exact_input *input, struct unspool_registers *registers,
-                             uint64_t *bad_address);
+                             struct exact_result *result);
 
 /* A DWARF expression (DWARF 5, 2.5) over the registers; *push is what the stack begins with, or
  * NULL. Bounded in steps and depth. */

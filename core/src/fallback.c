@@ -30,6 +30,16 @@ static bool follows_call(const struct code *code, uint64_t return_address) {
     return false;
 }
 
+enum call_match match_call(const struct code *code, uint64_t return_address, uint64_t function) {
+    struct frame_recipe recipe;
+    if (!follows_call(code, return_address))
+        return CALL_ELSEWHERE;
+    uint64_t target = called_function(code, return_address);
+    if (target == function)
+        return CALL_MATCHES;
+    return !target || plt_recipe(code, target, &recipe) ? CALL_UNKNOWN : CALL_ELSEWHERE;
+}
+
 static bool evaluate(const struct code *code, const struct frame *frame, struct frame_value value,
                      uint64_t *result) {
     uint64_t offset = (uint64_t)value.offset;

@@ -196,14 +196,14 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
         .has_all_registers = frame->all != NULL,
     };
     struct unspool_registers registers = frame_registers(unwinder->arch, frame);
-    uint64_t bad_address = 0;
-    switch (exact_step(&input, &registers, &bad_address)) {
+    struct exact_result result = {0};
+    switch (exact_step(&input, &registers, &result)) {
     case EXACT_OK:
         break;
     case EXACT_REGISTER_UNKNOWN:
         return frame->all ? end_stack(step, UNSPOOL_END_NO_UNWIND_INFO) : STEP_NEEDS_REGISTERS;
     case EXACT_UNREADABLE:
-        return end_stack(step, memory_end(code->memory, bad_address));
+        return end_stack(step, memory_end(code->memory, result.bad_address));
     case EXACT_NO_RULE:
         return step_without_rule(code, module, frame, step);
     }
@@ -212,10 +212,17 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     /* Such code may switch stacks, so sp may go anywhere; the depth limit ends a cycle. */
     if (*pc == frame->pc && registers.value[sp_register(unwinder->arch)] == frame->sp)
         return end_stack(step, UNSPOOL_END_LOOP);
+    enum call_match match = CALL_MATCHES;
+    if (result.may_overwrite_itself)
+        match = match_call(code, *pc, result.function);
+    if (match == CALL_ELSEWHERE)
+        return end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
     set_frame(unwinder->arch, &registers, frame);
     if (frame->all)
         *frame->all = registers;
     step->how = frame->is_interrupted ? UNSPOOL_HOW_SIGNAL_FRAME : UNSPOOL_HOW_CFI_EXACT;
+    if (match == CALL_UNKNOWN)
+        step->how |= UNSPOOL_HOW_GUESS;
     return STEP_CALLER;
 }
 

@@ -61,6 +61,14 @@ enum step_result become_caller(struct frame *frame, const struct caller *caller,
 /* signal_frame.c: restores the interrupted frame from what the kernel saved above the handler. */
 enum step_result step_signal_frame(const struct code *code, struct frame *frame, struct step *step);
 
+/* fallback.c: whether the instruction before return_address calls a function. */
+enum call_match {
+    CALL_MATCHES,   /* a direct call, perhaps through a PLT stub, leads to it */
+    CALL_UNKNOWN,   /* an indirect call, or a stub whose slot can't be read */
+    CALL_ELSEWHERE, /* it leads to another place, or there is no call */
+};
+enum call_match match_call(const struct code *code, uint64_t return_address, uint64_t function);
+
 /* fallback.c: what is tried, in this order, where no file says anything. */
 enum step_result step_without_rule(const struct code *code, const struct unspool_module *module,
                                    struct frame *frame, struct step *step);

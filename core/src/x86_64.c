@@ -116,6 +116,19 @@ static uint64_t next_hop(const struct code *code, uint64_t address) {
     return memory_read_u64(code->memory, slot, &target) ? target : 0;
 }
 
+/* Where a call through a slot of the global offset table (-fno-plt) leads; 0: it is no such call. */
+static uint64_t called_through_slot(const struct code *code, uint64_t return_address) {
+    uint8_t bytes[6]; /* call *disp32(%rip) */
+    int32_t displacement;
+    uint64_t target;
+    if (code_read(code, return_address - 6, bytes, sizeof bytes) != sizeof bytes || bytes[0] != 0xff ||
+        bytes[1] != 0x15)
+        return 0;
+    memcpy(&displacement, bytes + 2, sizeof displacement);
+    uint64_t slot = return_address + (uint64_t)(int64_t)displacement;
+    return memory_read_u64(code->memory, slot, &target) ? target : 0;
+}
+
 uint64_t x86_64_called_function(const struct code *code, uint64_t return_address) {
     uint8_t bytes[5];
     struct instruction call;
@@ -123,7 +136,7 @@ uint64_t x86_64_called_function(const struct code *code, uint64_t return_address
         return 0;
     x86_64_decode(bytes, sizeof bytes, return_address - 5, &call);
     if (call.flow != FLOW_CALL || call.length != 5 || !call.has_target)
-        return 0;
+        return called_through_slot(code, return_address);
     uint64_t function = call.target;
     for (int i = 0; i < CALL_HOPS; i++) {
         uint64_t next = next_hop(code, function);

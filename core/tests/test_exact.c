@@ -16,7 +16,7 @@ static struct unspool_memory memory;
 static struct unspool_table *table;
 static struct unspool_registers registers;
 static struct exact_input input;
-static uint64_t bad_address;
+static struct exact_result result;
 static uint32_t arch;
 
 /* A function at 0x1000 with these instructions behind the usual initial ones, interrupted with sp at
@@ -63,8 +63,8 @@ static void expect_step(enum exact_status status) {
     set(pc_register(arch), 0x1010);
     set(sp_register(arch), STACK_AT + 0x40);
     struct unspool_registers before = registers;
-    bad_address = 0;
-    CHECK_EQUAL(exact_step(&input, &registers, &bad_address), status);
+    result = (struct exact_result){0};
+    CHECK_EQUAL(exact_step(&input, &registers, &result), status);
     if (status != EXACT_OK)
         CHECK_BYTES(&registers, &before, sizeof before);
 }
@@ -209,14 +209,14 @@ static void what_cannot_be_read(void) {
     begin(CFI(DEF_CFA(R10, 0)));
     set(R10, 0x900);
     expect_step(EXACT_UNREADABLE);
-    CHECK_EQUAL(bad_address, 0x8f8);
+    CHECK_EQUAL(result.bad_address, 0x8f8);
     begin(CFI(DEF_CFA_EXPRESSION(2), OP_LIT0 + 16, OP_DEREF));
     expect_step(EXACT_UNREADABLE);
-    CHECK_EQUAL(bad_address, 16);
+    CHECK_EQUAL(result.bad_address, 16);
     begin(CFI(EXPRESSION(RBP, 2), OP_BREG0 + RSP, 0x70 - 0x40));
     memory.stack.size = 0x70;
     expect_step(EXACT_UNREADABLE);
-    CHECK_EQUAL(bad_address, STACK_AT + 0x70);
+    CHECK_EQUAL(result.bad_address, STACK_AT + 0x70);
     begin(CFI(EXPRESSION(RBX, 2), OP_BREG0 + RSP, 0x70 - 0x40)); /* not needed: merely unknown */
     memory.stack.size = 0x70;
     expect_step(EXACT_OK);

@@ -165,6 +165,10 @@ static void what_an_x86_64_call_gets_to(void) {
                                      "f2ff25dd1f0000"); /* 24 endbr64; bnd jmp *slots[0] */
     CHECK_EQUAL(called_function(code, CODE_AT + 5), slots[0]);
     CHECK_EQUAL(called_function(code, CODE_AT + 21), slots[0]);
+    code = code_over(UNSPOOL_X86_64, "ff15fa1f0000"   /* 0 call *slots[0] */
+                                     "ff15faff0000"); /* 6 call *, from where nothing can be read */
+    CHECK_EQUAL(called_function(code, CODE_AT + 6), slots[0]);
+    CHECK_EQUAL(called_function(code, CODE_AT + 12), 0);
     code = code_over(UNSPOOL_X86_64, "e803000000"
                                      "909090"
                                      "ff25f2ff0000"); /* the slot can't be read */

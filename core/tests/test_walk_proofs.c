@@ -11,6 +11,7 @@ static const uint8_t root_code[] = {
     0xe8, 0xf6, 0x00, 0x00, 0x00, /* 0x1005 call f */
     0xe8, 0xf1, 0x01, 0x00, 0x00, /* 0x100a call g */
     0xff, 0xd0,                   /* 0x100f call *%rax */
+    0xe8, 0xea, 0x03, 0x00, 0x00, /* 0x1011 call throw */
 };
 static const uint8_t f_code[] = {
     0x55,             /* 0x1100 push %rbp */
@@ -79,9 +80,29 @@ static void a_caller_found_by_its_code_is_proved_by_a_direct_call(void) {
     end_process(&p);
 }
 
+/* A function that passes an exception to its handler writes the handler's frame over its own. Where the
+ * return address is no longer that of a call of this function, it is the handler's. */
+static void an_overwritten_frame_has_no_caller(void) {
+    struct process p = {0};
+    begin(&p);
+    function(&p, 0x1400, 0x10, CFI(DEF_CFA_OFFSET(24), OFFSET(0, 2), OFFSET(1, 3))); /* throw */
+    interrupted_at(&p, CODE_AT + 0x1404, STACK_AT);
+    put(&p, STACK_AT + 16, CODE_AT + 0x1016);
+    expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + 0x1404, INTERRUPTED}, {CODE_AT + 0x1016, EXACTLY}));
+    put(&p, STACK_AT + 16, CODE_AT + 0x1011); /* from the indirect call */
+    expect_walk(&p, UNSPOOL_END_ROOT,
+                FRAMES({CODE_AT + 0x1404, INTERRUPTED}, {CODE_AT + 0x1011, EXACTLY | GUESSED}));
+    put(&p, STACK_AT + 16, CODE_AT + 0x1005); /* from a call of f */
+    expect_walk(&p, UNSPOOL_END_BAD_RETURN_ADDRESS, FRAMES({CODE_AT + 0x1404, INTERRUPTED}));
+    put(&p, STACK_AT + 16, CODE_AT + 0x1003); /* a landing pad follows no call */
+    expect_walk(&p, UNSPOOL_END_BAD_RETURN_ADDRESS, FRAMES({CODE_AT + 0x1404, INTERRUPTED}));
+    end_process(&p);
+}
+
 int main(void) {
     RUN(a_direct_call_proves_a_leaf);
     RUN(a_stale_return_address_proves_nothing);
     RUN(a_caller_found_by_its_code_is_proved_by_a_direct_call);
+    RUN(an_overwritten_frame_has_no_caller);
     return check_result();
 }
