@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,7 @@ def started(program: Path, *arguments: str | Path) -> Iterator[subprocess.Popen[
         [program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
     )
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n", f"{program.name} did not get where it should"
+        assert next_line(process) == "ready\n", f"{program.name} did not get where it should"
         _wait_until_idle(process.pid)
         yield process
     finally:
@@ -49,12 +49,23 @@ def started(program: Path, *arguments: str | Path) -> Iterator[subprocess.Popen[
         process.communicate()
 
 
+def next_line(process: subprocess.Popen[str], *, ask: bool = False) -> str:
+    """What it prints next, within ten seconds. ask: send it an empty line first."""
+    assert process.stdin is not None and process.stdout is not None
+    if ask:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert select.select([process.stdout], [], [], 10)[0], "the program prints nothing"
+    return process.stdout.readline()
+
+
 def _wait_until_idle(pid: int) -> None:
     """From where threads say that they are ready to where they wait; not for ever: some never do."""
     for _ in range(50):
-        states = [TaskStatus.of(pid, int(task.name)).state for task in Path(f"/proc/{pid}/task").iterdir()]
-        if "R" not in states:
-            return
+        with suppress(FileNotFoundError, ProcessLookupError):  # threads may end
+            tasks = Path(f"/proc/{pid}/task").iterdir()
+            if "R" not in {TaskStatus.of(pid, int(task.name)).state for task in tasks}:
+                return
         time.sleep(0.01)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.targets import PROGRAMS, build, functions, started, threads_of
+from tests.integration.targets import PROGRAMS, build, functions, next_line, started, threads_of
 from unspool.cli.stack_frames import ThreadLines
 from unspool.unwind import How, StackEnd
 
@@ -56,7 +56,7 @@ def test_a_handler_on_a_stack_of_its_own(folder: Path) -> None:
     with started(build(folder, "alternate_stack.c")) as target:
         thread = the_thread(target.pid)
     names = functions(thread)
-    assert in_order(["wait_for_ever", "handle", "work", "call", "main", "_start"], names)
+    assert in_order(["wait_for_ever", "handle", "__restore_rt", "work", "call", "main", "_start"], names)
     assert thread.stack is not None and thread.stack.complete
     interrupted = next(line for line in thread.lines if line.location.function == "work")
     assert interrupted.frame.how is How.SIGNAL_FRAME
@@ -97,10 +97,7 @@ def test_the_parent_of_a_vfork_that_has_not_ended(folder: Path) -> None:
         children = Path(f"/proc/{target.pid}/task/{target.pid}/children").read_text().split()
         child = the_thread(int(children[0]))
         assert in_order(["wait_for_line", "wait_in_child", "spawn", "main", "_start"], functions(child))
-        assert target.stdin is not None and target.stdout is not None
-        target.stdin.write("\n")  # the child ends, the parent goes on
-        target.stdin.flush()
-        assert target.stdout.readline() == "done\n"
+        assert next_line(target, ask=True) == "done\n"  # the child ends, the parent goes on
 
 
 def test_with_an_exception_in_flight(folder: Path) -> None:

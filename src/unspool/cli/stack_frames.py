@@ -1,7 +1,8 @@
 """Symbolized threads: the facts that `unspool stack` prints as text or as JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -33,6 +34,8 @@ ENDS = {
     StackEnd.UNMAPPED_PC: "a pc that is no code",
 }
 
+HOW = {How.INTERRUPTED: "", How.CFI: "", How.CFI_EXACT: "", How.SIGNAL_FRAME: "interrupted by a signal"}
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -48,8 +51,7 @@ class Line:
     @property
     def how(self) -> str:
         """In words, where it was not the file's own information."""
-        name = "" if self.frame.how in (How.INTERRUPTED, How.CFI, How.CFI_EXACT) else self.frame.how.name
-        words = name.lower().replace("_", " ")
+        words = HOW.get(self.frame.how, self.frame.how.name.lower().replace("_", " "))
         return f"guess: {words}" if self.frame.guessed else words
 
 
@@ -75,39 +77,44 @@ def symbolize_threads(
 ) -> list[ThreadLines]:
     """Every frame of every thread, each binary asked once. jit_names: of code without a file. limit: at most
     so many frames a thread. inlines: with the functions that were inlined."""
-    walked = [(thread, stack, list(stack or ())[:limit]) for thread, stack in threads]
+    walked = [(thread, stack, list(_asked(stack))[:limit]) for thread, stack in threads]
     wanted: dict[Module, set[int]] = {}
-    for _, _, frames in walked:
-        for frame in frames:
-            if frame.module and frame.module.binary and frame.relative_lookup_address is not None:
-                wanted.setdefault(frame.module, set()).add(frame.relative_lookup_address)
+    for _, _, asked in walked:
+        for frame, address in asked:
+            if frame.module and frame.module.binary and address is not None:
+                wanted.setdefault(frame.module, set()).add(address)
     known: dict[tuple[Module, int], tuple[Location, ...]] = {}
     for module, addresses in wanted.items():
         assert module.binary
         found = symbolizer.lookup_many(module.binary, np.fromiter(addresses, np.uint64, len(addresses)))
         for address, which in zip(addresses, found.which, strict=True):
             known[module, address] = found.chains[which]
-    return [
-        ThreadLines(
-            thread,
-            stack,
-            [
-                line
-                for frame in frames
-                for line in _lines(frame, known, jit_names)
-                if inlines or not line.location.inlined
-            ],
-        )
-        for thread, stack, frames in walked
-    ]
+    result = []
+    for thread, stack, asked in walked:
+        lines = [line for frame, address in asked for line in _lines(frame, address, known, jit_names)]
+        shown = [line for line in lines if inlines or not line.location.inlined]
+        result.append(ThreadLines(thread, stack, shown))
+    return result
+
+
+def _asked(stack: Stack | None) -> Iterator[tuple[Frame, int | None]]:
+    """Each frame, and the relative address at which its function is looked up. Nobody called the code that
+    returns from a signal handler: it is looked up where it begins, at the return address itself."""
+    frames = list(stack or ())
+    for frame, caller in zip_longest(frames, frames[1:]):
+        returns_from_signal = caller is not None and caller.how is How.SIGNAL_FRAME
+        yield frame, frame.relative_address if returns_from_signal else frame.relative_lookup_address
 
 
 def _lines(
-    frame: Frame, known: dict[tuple[Module, int], tuple[Location, ...]], jit_names: PerfMap | None
+    frame: Frame,
+    address: int | None,
+    known: dict[tuple[Module, int], tuple[Location, ...]],
+    jit_names: PerfMap | None,
 ) -> list[Line]:
     locations: tuple[Location, ...] = ()
-    if frame.module and frame.relative_lookup_address is not None:
-        locations = known.get((frame.module, frame.relative_lookup_address), ())
+    if frame.module and address is not None:
+        locations = known.get((frame.module, address), ())
         if not locations and frame.module.binary is None and jit_names is not None:
             name = jit_names.lookup(frame.lookup_address)
             locations = (UNKNOWN._replace(function=name, raw_name=name),)
