@@ -73,7 +73,7 @@ def _reason(pid: int) -> tuple[str, str]:
     as_root = f"run it as root: sudo unspool stack {pid}"
     try:
         status = TaskStatus.of(pid)
-        owner = Path(f"/proc/{pid}").stat().st_uid
+        owner = Path(f"/proc/{pid}/mem").stat().st_uid
     except OSError:
         return "it has ended", "look at another one"
     if status.process_id == os.getpid():
