@@ -68,6 +68,8 @@ static inline uint64_t cursor_u64(struct cursor *cursor) {
 
 /* LEB128 (DWARF 5, 7.6). A value that does not fit 64 bits fails: nothing real has one. */
 static inline uint64_t cursor_uleb(struct cursor *cursor) {
+    if (cursor->at < cursor->end && *cursor->at < 0x80 && !cursor->failed) /* nearly always */
+        return *cursor->at++;
     const uint8_t *start = cursor->at;
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {

@@ -76,7 +76,7 @@ static void set_rule(struct cfi_machine *machine, uint64_t number, enum unspool_
     machine->rules.kind[number] = (uint8_t)kind;
     machine->rules.specified |= (uint64_t)1 << number;
     machine->rules.value[number].number = value;
-    machine->registers_changed = true;
+    machine->changed |= (uint64_t)1 << number;
 }
 
 static void set_expression(struct cfi_machine *machine, uint64_t number, enum unspool_exact_kind kind,
@@ -86,7 +86,7 @@ static void set_expression(struct cfi_machine *machine, uint64_t number, enum un
     machine->rules.kind[number] = (uint8_t)kind;
     machine->rules.specified |= (uint64_t)1 << number;
     machine->rules.value[number].expression = block;
-    machine->registers_changed = true;
+    machine->changed |= (uint64_t)1 << number;
 }
 
 static void restore_rule(struct cfi_machine *machine, uint64_t number) {
@@ -96,7 +96,7 @@ static void restore_rule(struct cfi_machine *machine, uint64_t number) {
     machine->rules.specified = (machine->rules.specified & ~bit) | (machine->initial.specified & bit);
     machine->rules.kind[number] = machine->initial.kind[number];
     machine->rules.value[number] = machine->initial.value[number];
-    machine->registers_changed = true;
+    machine->changed |= bit;
 }
 
 /* Steps over a block (ULEB128 size, then as many bytes); returns where it starts. */
@@ -125,7 +125,7 @@ static bool restore(struct cfi_machine *machine) {
     if (!machine->remembered_count)
         return false;
     machine->rules = machine->remembered[--machine->remembered_count];
-    machine->registers_changed = true;
+    machine->changed = CFI_ALL_CHANGED;
     return true;
 }
 
@@ -223,7 +223,7 @@ static bool run_register_instruction(struct cfi_machine *machine, uint8_t opcode
         if (machine->program->arch != UNSPOOL_AARCH64)
             return false;
         machine->rules.ra_signed = !machine->rules.ra_signed;
-        machine->registers_changed = true;
+        machine->changed = CFI_ALL_CHANGED;
         return true;
     default:
         return false;
@@ -288,7 +288,7 @@ enum cfi_status cfi_begin(struct cfi_machine *machine, const struct cfi_program 
     machine->rules.cfa_register = UNSPOOL_REGISTERS;
     machine->rules.cfa_offset = 0;
     machine->remembered_count = 0;
-    machine->registers_changed = true;
+    machine->changed = CFI_ALL_CHANGED;
     machine->done = false;
     machine->location = program->start;
     machine->row_end = program->start;
@@ -316,7 +316,10 @@ enum cfi_status cfi_next_row(struct cfi_machine *machine) {
             location = end;
         } else {
             uint8_t opcode = cursor_u8(&machine->cursor);
-            if (!read_advance(machine, opcode, &location) && !run_instruction(machine, opcode))
+            bool is_short_advance = (opcode & 0xc0) == DW_CFA_advance_loc; /* most instructions are */
+            if (is_short_advance)
+                location += (opcode & 0x3f) * machine->program->code_alignment;
+            else if (!run_instruction(machine, opcode) && !read_advance(machine, opcode, &location))
                 return CFI_MALFORMED;
             if (machine->cursor.failed || location < machine->location)
                 return CFI_MALFORMED;

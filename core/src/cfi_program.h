@@ -68,7 +68,7 @@ struct cfi_machine {
     uint64_t row_start, row_end; /* relative addresses of the current row */
     uint64_t location;
     uint32_t remembered_count;
-    bool registers_changed; /* a register's rule may differ from the row before; for the caller to clear */
+    uint64_t changed; /* bit n: register n's rule may differ from the row before; for the caller to clear */
     bool done;
     struct cfi_rules remembered[REMEMBERED_STATES];
 };
@@ -83,6 +83,8 @@ static inline struct cursor cfi_block(const struct cfi_program *program, const u
         cursor.end = cursor.at + size;
     return cursor;
 }
+
+#define CFI_ALL_CHANGED UINT64_MAX /* signedness too, which has no bit of its own */
 
 enum cfi_status { CFI_ROW = 0, CFI_DONE = 1, CFI_MALFORMED = -1 };
 

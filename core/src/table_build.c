@@ -21,13 +21,17 @@
 /* What an EXACT rule keeps of the rule that it stands for. */
 #define EXACT_KEEPS (UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_DEBUG_FRAME)
 
+struct built_row {
+    uint32_t from_base;
+    uint16_t rule;
+};
+
 struct builder {
     struct cfi_reader reader;
     struct unspool_problems *problems;
     struct vector fdes;      /* struct fde */
     struct vector pieces;    /* struct piece, ascending */
-    struct vector rows;      /* uint32_t, from base */
-    struct vector row_rules; /* uint16_t */
+    struct vector rows;      /* struct built_row */
     struct vector rules;     /* struct rule */
     struct vector saved;     /* struct saved_set */
     struct vector functions; /* struct exact_function */
@@ -36,7 +40,8 @@ struct builder {
     uint16_t *saved_slots;
     uint64_t base;
     uint64_t work_left; /* bytes of instructions that may still be run */
-    struct rule last;   /* of the row before, to reuse while no register's rule changes */
+    struct rule last;   /* of the row before: what has not changed is taken from it */
+    struct saved_set last_set;
     struct cfi_machine machine;
 };
 
@@ -123,16 +128,19 @@ static bool to_saved(const struct cfi_rules *rules, uint32_t number, enum unspoo
     }
 }
 
-/* Registers other than pc, sp, fp. False: some rule needs the exact evaluator. */
-static bool to_saved_set(const struct cfi_rules *rules, uint32_t arch, uint32_t ra, struct saved_set *set) {
-    uint64_t others = rules->specified & ~((uint64_t)1 << ra | (uint64_t)1 << fp_register(arch));
-    memset(set, 0, sizeof *set);
-    for (; others; others &= others - 1) {
-        uint32_t number = (uint32_t)__builtin_ctzll(others);
+/* Brings the set up to date with the rules of some registers other than pc, sp, fp. False: one of them
+ * needs the exact evaluator. */
+static bool update_saved_set(const struct cfi_rules *rules, uint32_t arch, uint64_t registers,
+                             struct saved_set *set) {
+    for (; registers; registers &= registers - 1) {
+        uint32_t number = (uint32_t)__builtin_ctzll(registers);
         int32_t index = saved_index(arch, number);
         enum unspool_saved saved;
         int16_t slot;
-        if (index < 0 && rules->kind[number] == UNSPOOL_EXACT_UNDEFINED && number != sp_register(arch))
+        uint8_t kind = rules->kind[number];
+        if (index < 0 && kind == UNSPOOL_EXACT_UNSPECIFIED)
+            continue;
+        if (index < 0 && kind == UNSPOOL_EXACT_UNDEFINED && number != sp_register(arch))
             continue; /* caller-saved: lost by default anyway */
         if (index < 0 || !to_saved(rules, number, &saved, &slot))
             return false;
@@ -157,64 +165,73 @@ static bool to_return_address(const struct cfi_rules *rules, uint32_t arch, uint
     return true;
 }
 
-/* The rule that says what the machine's row says, or an EXACT one. */
-static struct rule to_rule(struct builder *builder, const struct cfi_program *program) {
+static bool cfa_fits(const struct cfi_rules *rules, uint32_t arch) {
+    return !rules->cfa_is_expression && rules->cfa_offset >= INT32_MIN && rules->cfa_offset <= INT32_MAX &&
+           (rules->cfa_register == sp_register(arch) || rules->cfa_register == fp_register(arch));
+}
+
+/* Brings a rule up to date with everything but the CFA. False: it needs the exact evaluator. */
+static bool update_rule(struct builder *builder, const struct cfi_program *program, uint64_t changed,
+                        struct rule *rule) {
     const struct cfi_rules *rules = &builder->machine.rules;
     uint32_t arch = program->arch;
-    uint8_t flags = program->flags;
+    uint32_t ra = program->return_address_register;
+    uint32_t ra_kind = 0;
+    enum unspool_saved fp_kind;
+    *rule = (struct rule){.flags = program->flags | (rules->ra_signed ? UNSPOOL_ROW_SIGNED : 0)};
+    if (!to_return_address(rules, arch, ra, rule, &ra_kind) ||
+        !to_saved(rules, fp_register(arch), &fp_kind, &rule->fp_slot))
+        return false;
+    bool is_first = changed == CFI_ALL_CHANGED;
+    if (is_first)
+        memset(&builder->last_set, 0, sizeof builder->last_set);
+    uint64_t others = is_first ? rules->specified : changed;
+    others &= ~((uint64_t)1 << ra | (uint64_t)1 << fp_register(arch));
+    if (!update_saved_set(rules, arch, others, &builder->last_set))
+        return false;
+    int32_t saved = builder->last.saved;
+    if (others || is_first)
+        saved = memoize(&builder->saved, builder->saved_slots, &builder->last_set, sizeof(struct saved_set));
+    if (saved < 0)
+        return false;
+    rule->saved = (uint16_t)saved;
+    rule->kind = RULE_KIND(0, ra_kind, (uint32_t)fp_kind);
+    return true;
+}
+
+/* The rule that says what the machine's row says, or an EXACT one. */
+static struct rule to_rule(struct builder *builder, const struct cfi_program *program) {
+    struct cfi_machine *machine = &builder->machine;
+    const struct cfi_rules *rules = &machine->rules;
+    uint64_t changed = machine->changed;
+    machine->changed = CFI_ALL_CHANGED; /* what is not an ordinary rule says nothing for the next row */
     if (!rules->cfa_defined)
         return (struct rule){.flags = UNSPOOL_ROW_NONE};
-    struct rule exact = {.flags = flags | UNSPOOL_ROW_EXACT};
-    bool cfa_fits = !rules->cfa_is_expression && rules->cfa_offset >= INT32_MIN &&
-                    rules->cfa_offset <= INT32_MAX &&
-                    (rules->cfa_register == sp_register(arch) || rules->cfa_register == fp_register(arch));
-    uint32_t ra = program->return_address_register;
-    if (ra < UNSPOOL_REGISTERS && rules->kind[ra] == UNSPOOL_EXACT_UNDEFINED)
-        exact.flags |= UNSPOOL_ROW_END;
-    if (!cfa_fits)
-        return exact;
-    uint8_t base = rules->cfa_register == fp_register(arch) ? UNSPOOL_CFA_FP : UNSPOOL_CFA_SP;
-    struct rule rule = {.flags = flags};
-    if (!builder->machine.registers_changed) {
-        rule = builder->last;
-        rule.kind = (uint8_t)((rule.kind & ~3) | base);
-    } else {
-        struct saved_set set;
-        uint32_t ra_kind = 0;
-        enum unspool_saved fp_kind;
-        if (!to_return_address(rules, arch, ra, &rule, &ra_kind) ||
-            !to_saved(rules, fp_register(arch), &fp_kind, &rule.fp_slot) ||
-            !to_saved_set(rules, arch, ra, &set))
-            return exact;
-        int32_t saved = memoize(&builder->saved, builder->saved_slots, &set, sizeof set);
-        if (saved < 0)
-            return exact;
-        rule.saved = (uint16_t)saved;
-        rule.kind = RULE_KIND(base, ra_kind, (uint32_t)fp_kind);
-        rule.flags |= rules->ra_signed ? UNSPOOL_ROW_SIGNED : 0;
+    struct rule rule = builder->last;
+    if (!cfa_fits(rules, program->arch) || (changed && !update_rule(builder, program, changed, &rule))) {
+        uint32_t ra = program->return_address_register;
+        bool ends = ra < UNSPOOL_REGISTERS && rules->kind[ra] == UNSPOOL_EXACT_UNDEFINED;
+        uint8_t flags = UNSPOOL_ROW_EXACT | (ends ? UNSPOOL_ROW_END : 0);
+        return (struct rule){.flags = program->flags | flags};
     }
+    bool by_fp = rules->cfa_register == fp_register(program->arch);
+    rule.kind = (uint8_t)((rule.kind & ~3) | (by_fp ? UNSPOOL_CFA_FP : UNSPOOL_CFA_SP));
     rule.cfa_offset = (int32_t)rules->cfa_offset;
+    machine->changed = 0;
     return rule;
 }
 
 static bool add_row(struct builder *builder, uint64_t address, uint16_t number) {
-    uint32_t *rows = builder->rows.items;
-    uint16_t *row_rules = builder->row_rules.items;
-    size_t count = builder->rows.count;
-    if (count && row_rules[count - 1] == number)
-        return true;
+    struct built_row *rows = builder->rows.items;
+    struct built_row *last = builder->rows.count ? &rows[builder->rows.count - 1] : NULL;
     uint32_t from_base = (uint32_t)(address - builder->base);
-    if (count && rows[count - 1] == from_base) {
-        row_rules[count - 1] = number;
+    if (last && last->rule == number)
         return true;
-    }
-    uint32_t *row = vector_add(&builder->rows, 1, sizeof *row);
-    uint16_t *row_rule = row ? vector_add(&builder->row_rules, 1, sizeof *row_rule) : NULL;
-    if (!row_rule)
-        return false;
-    *row = from_base;
-    *row_rule = number;
-    return true;
+    if (!last || last->from_base != from_base)
+        last = vector_add(&builder->rows, 1, sizeof *last);
+    if (last)
+        *last = (struct built_row){from_base, number};
+    return last != NULL;
 }
 
 static bool keep_program(struct builder *builder, const struct piece *piece,
@@ -294,8 +311,6 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
     uint64_t start = piece->start;
     while (ok && status == CFI_ROW && (status = cfi_next_row(machine)) == CFI_ROW) {
         builder->last = to_rule(builder, &program);
-        /* Only an ordinary rule can be reused for the next row. */
-        machine->registers_changed = (builder->last.flags & (UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE)) != 0;
         if (machine->row_end <= start)
             continue;
         uint64_t end = machine->row_end < piece->end ? machine->row_end : piece->end;
@@ -350,7 +365,17 @@ static void choose_pages(struct unspool_table *header, uint32_t last_row) {
     header->page_count = header->row_count ? (last_row >> header->page_shift) + 1 : 0;
 }
 
-static void fill_pages(struct unspool_table *table, const uint32_t *rows) {
+static void fill_rows(struct unspool_table *table, const struct built_row *built) {
+    uint32_t *rows = (uint32_t *)((uint8_t *)table + table->rows);
+    uint16_t *row_rules = (uint16_t *)((uint8_t *)table + table->row_rules);
+    for (uint32_t i = 0; i < table->row_count; i++) {
+        rows[i] = built[i].from_base;
+        row_rules[i] = built[i].rule;
+    }
+}
+
+static void fill_pages(struct unspool_table *table) {
+    const uint32_t *rows = table_part(table, table->rows);
     uint32_t *pages = (uint32_t *)((uint8_t *)table + table->pages);
     uint32_t row = 0;
     for (uint32_t page = 0; page < table->page_count; page++) {
@@ -369,7 +394,7 @@ static void copy_part(struct unspool_table *table, uint64_t part, const struct v
 /* Puts the parts into one block. NULL when memory is out. */
 static struct unspool_table *assemble(const struct builder *builder) {
     const struct unspool_compile_input *input = builder->reader.input;
-    const uint32_t *rows = builder->rows.items;
+    const struct built_row *rows = builder->rows.items;
     struct unspool_table header = {
         .magic = TABLE_MAGIC,
         .version = TABLE_VERSION,
@@ -383,26 +408,25 @@ static struct unspool_table *assemble(const struct builder *builder) {
         .function_count = (uint32_t)builder->functions.count,
         .program_bytes = builder->programs.count,
     };
-    choose_pages(&header, header.row_count ? rows[header.row_count - 1] : 0);
+    choose_pages(&header, header.row_count ? rows[header.row_count - 1].from_base : 0);
     if (!table_place(&header))
         return NULL;
     struct unspool_table *table = calloc(1, header.size);
     if (!table)
         return NULL;
     *table = header;
-    copy_part(table, table->rows, &builder->rows, sizeof(uint32_t));
-    copy_part(table, table->row_rules, &builder->row_rules, sizeof(uint16_t));
+    fill_rows(table, rows);
     copy_part(table, table->rules, &builder->rules, sizeof(struct rule));
     copy_part(table, table->saved, &builder->saved, sizeof(struct saved_set));
     copy_part(table, table->functions, &builder->functions, sizeof(struct exact_function));
     copy_part(table, table->programs, &builder->programs, 1);
-    fill_pages(table, rows);
+    fill_pages(table);
     return table;
 }
 
 static void builder_free(struct builder *builder) {
-    struct vector *vectors[] = {&builder->fdes,  &builder->pieces, &builder->rows,      &builder->row_rules,
-                                &builder->rules, &builder->saved,  &builder->functions, &builder->programs};
+    struct vector *vectors[] = {&builder->fdes,  &builder->pieces,    &builder->rows,    &builder->rules,
+                                &builder->saved, &builder->functions, &builder->programs};
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
         free(vectors[i]->items);
     free(builder->rule_slots);

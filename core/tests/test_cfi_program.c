@@ -312,11 +312,11 @@ static void without_initial_instructions_there_is_no_cfa(void) {
 static void changes_of_registers_are_told(void) {
     begin(CFI(ADVANCE(1), DEF_CFA_OFFSET(16), ADVANCE(1), OFFSET(RBX, 2), ADVANCE(1), RESTORE(RBX)));
     expect_row(0x1000, 0x1001);
-    CHECK(machine.registers_changed);
+    CHECK_EQUAL(machine.changed, CFI_ALL_CHANGED);
     for (uint64_t start = 0x1001; start < 0x1004; start++) {
-        machine.registers_changed = false;
+        machine.changed = 0;
         expect_row(start, start < 0x1003 ? start + 1 : 0x1100);
-        CHECK_EQUAL(machine.registers_changed, start > 0x1001);
+        CHECK_EQUAL(machine.changed, start > 0x1001 ? UINT64_C(1) << RBX : 0);
     }
 }
 
