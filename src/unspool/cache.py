@@ -61,7 +61,7 @@ class Cache:
     """`root`: the directory, None = there is none; `max_bytes`: of all files together."""
 
     def __init__(self, root: Path | None, max_bytes: int = _MAX_BYTES) -> None:
-        self._root = root
+        self.root = root
         self._max_bytes = max_bytes
 
     @classmethod
@@ -99,7 +99,7 @@ class Cache:
 
     def write(self, kind: Kind, key: str, data: bytes | memoryview) -> None:
         """Keep data, and make room for it. Failures (no space, no permission) have no effect."""
-        if self._root is None or len(data) > self._max_bytes:
+        if self.root is None or len(data) > self._max_bytes:
             return
         with suppress(OSError), self.temporary_file(kind) as file:
             file.write(_HEADER.pack(_MAGIC, zlib.crc32(data), 0, len(data)))
@@ -108,9 +108,9 @@ class Cache:
 
     def temporary_file(self, kind: Kind) -> IO[bytes]:
         """A file to be filled, and removed when it is closed unless it was kept. Raises OSError."""
-        if self._root is None:
+        if self.root is None:
             return tempfile.NamedTemporaryFile(prefix="unspool-")
-        directory = self._root / kind.directory
+        directory = self.root / kind.directory
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return tempfile.NamedTemporaryFile(prefix=_TEMPORARY, dir=directory)
 
@@ -138,7 +138,7 @@ class Cache:
     def _path(self, kind: Kind, key: str) -> Path | None:
         if not re.fullmatch(r"[0-9a-z-]{1,200}", key):
             raise ValueError(f"not a key: {key!r}")
-        return None if self._root is None else self._root / kind.directory / key
+        return None if self.root is None else self.root / kind.directory / key
 
     @staticmethod
     def _intact(header: bytes, data: bytes) -> bool:
@@ -163,10 +163,10 @@ class Cache:
     def _files(self) -> list[tuple[float, int, str]]:
         """(time of the last use, size, path) of each file; removes what dead writers left behind."""
         found: list[tuple[float, int, str]] = []
-        if self._root is None:
+        if self.root is None:
             return found
         with suppress(OSError):
-            for directory in list(os.scandir(self._root)):
+            for directory in list(os.scandir(self.root)):
                 if not directory.is_dir(follow_symlinks=False):
                     continue
                 for entry in os.scandir(directory.path):

@@ -10,7 +10,11 @@ from importlib import import_module
 import click
 
 # Verb -> module with a click command of the same name.
-_VERBS = {"stack": "unspool.cli.stack", "unwind-info": "unspool.cli.unwind_info"}
+_VERBS = {
+    "doctor": "unspool.cli.doctor",
+    "stack": "unspool.cli.stack",
+    "unwind-info": "unspool.cli.unwind_info",
+}
 
 
 class _Verbs(click.Group):

@@ -1,0 +1,167 @@
+"""`unspool doctor`: what can be captured here; if not, why, and the command that changes it."""
+
+import os
+import platform
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from unspool.binaries import BinaryError
+from unspool.cache import Cache
+from unspool.capture import CaptureError, LiveProcess
+from unspool.capture.permission import Rights, user_name
+from unspool.cli.stack_text import printable
+from unspool.symbols import Symbolizer
+
+_ARCHITECTURES = ("x86_64", "aarch64")
+
+
+class Finding(NamedTuple):
+    """needed: without it the mode does not work. fine: True = it is there. remedy: what changes it."""
+
+    what: str
+    fine: bool
+    needed: bool
+    remedy: str = ""
+
+
+@click.command(short_help="What can be captured here, and what is missing.")
+@click.argument("mode", type=click.Choice(["stack"]), default="stack")
+@click.argument("pid", type=int, required=False)
+def doctor(mode: str, pid: int | None) -> None:
+    """Say what a mode of capturing needs, what of it is here, and the command that brings what is missing.
+
+    With a process id, for this process. Exit status 1 if the mode does not work.
+    """
+    findings = list(_MODES[mode](pid))
+    for finding in findings:
+        click.echo(_text(finding))
+    if any(finding.needed and not finding.fine for finding in findings):
+        click.echo(click.style(f"\nunspool {mode} does not work here", fg="red"))
+        sys.exit(1)
+    click.echo(click.style(f"\nunspool {mode} works here", fg="green"))
+
+
+def _text(finding: Finding) -> str:
+    word, colour = ("ok", "green") if finding.fine else ("no", "red") if finding.needed else ("--", "yellow")
+    line = f"{click.style(f'{word:>4}', fg=colour)}  {printable(finding.what)}"
+    return line + (f"\n      {click.style(printable(finding.remedy), bold=True)}" if finding.remedy else "")
+
+
+def _stack(pid: int | None) -> Iterator[Finding]:
+    machine = platform.machine()
+    system = platform.system()
+    yield Finding(
+        f"{system} on {machine}",
+        system == "Linux" and machine in _ARCHITECTURES,
+        needed=True,
+        remedy="" if machine in _ARCHITECTURES else f"use a machine of {' or '.join(_ARCHITECTURES)}",
+    )
+    yield _trial() if pid is None else _process(pid)
+    yield from _rights()
+    yield _deleted_files()
+    yield _debuginfod()
+    yield _cache()
+    if pid is not None:
+        yield from _debug_information(pid)
+
+
+def _trial() -> Finding:
+    """Looks at a process that it starts for this, as at any other."""
+    child = os.fork()
+    if child == 0:
+        while True:
+            signal.pause()
+    try:
+        return _process(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _process(pid: int) -> Finding:
+    try:
+        with closing(LiveProcess(pid)) as process:
+            stacks = process.stacks()
+    except (CaptureError, BinaryError) as error:
+        return Finding(error.what, False, needed=True, remedy=error.remedy)
+    count = sum(stack is not None for _, stack in stacks)
+    what = f"process {pid} was looked at: {count} of {len(stacks)} threads have a stack"
+    return Finding(what, count > 0, needed=True)
+
+
+def _rights() -> Iterator[Finding]:
+    rights = Rights.of_self()
+    yama = "not there" if rights.yama_scope is None else f"kernel.yama.ptrace_scope = {rights.yama_scope}"
+    capability = "with" if rights.has_capability else "without"
+    yield Finding(
+        f"this is {user_name(rights.user)}, {capability} CAP_SYS_PTRACE; Yama: {yama}; seccomp filters: "
+        f"{'yes' if rights.has_seccomp_filters else 'no'}",
+        True,
+        needed=False,
+    )
+    for others, whose in ((False, f"of {user_name(rights.user)}"), (True, "of other users")):
+        refused = rights.why_not(others)
+        if refused is None:
+            yield Finding(f"processes {whose} may be looked at", True, needed=False)
+        else:
+            yield Finding(f"processes {whose} may not be looked at: {refused[0]}", False, False, refused[1])
+
+
+def _deleted_files() -> Finding:
+    """Whether /proc/PID/map_files may be read, which needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE."""
+    try:
+        first = next(Path("/proc/self/map_files").iterdir())
+        with first.open("rb"):
+            pass
+    except (OSError, StopIteration):
+        what = "files that were deleted or replaced while a process runs them can't be read"
+        return Finding(what, False, needed=False, remedy="run it as root, or restart such a process")
+    return Finding("files that were deleted or replaced while a process runs them can be read", True, False)
+
+
+def _debuginfod() -> Finding:
+    if os.environ.get("DEBUGINFOD_URLS"):
+        return Finding("--debuginfod can download missing debug information", True, needed=False)
+    what = "--debuginfod can't download missing debug information: $DEBUGINFOD_URLS is not set"
+    return Finding(what, False, False, "export DEBUGINFOD_URLS=https://debuginfod.elfutils.org/")
+
+
+def _cache() -> Finding:
+    path = Cache.of_user().root
+    if path is None:
+        return Finding(
+            "nothing is kept between runs: there is no home", False, False, "export XDG_CACHE_HOME=…"
+        )
+    parent = next(folder for folder in (path, *path.parents) if folder.exists())
+    if os.access(parent, os.W_OK):
+        return Finding(f"what is read from files is kept between runs, in {path}", True, needed=False)
+    remedy = "set XDG_CACHE_HOME to a folder that may be written"
+    return Finding(f"nothing is kept between runs: {path} may not be written", False, False, remedy)
+
+
+def _debug_information(pid: int) -> Iterator[Finding]:
+    """What each file of the process lacks; asks the package database, which takes a while."""
+    try:
+        process = LiveProcess(pid)
+        process.load_modules()
+    except (CaptureError, BinaryError):
+        return
+    symbolizer = Symbolizer()
+    files = {mapping.module.binary: None for mapping in process.unwinder.modules.mappings}
+    for binary in files:
+        if binary is None or binary.path == "[vdso]":
+            continue
+        findings = symbolizer.findings(binary)
+        if findings.has_lines:
+            yield Finding(f"{binary.path}: debug information from {findings.debug_file}", True, False)
+        for note in findings.notes:
+            yield Finding(note.what, False, False, note.remedy)
+
+
+_MODES: dict[str, Callable[[int | None], Iterator[Finding]]] = {"stack": _stack}
