@@ -23,11 +23,26 @@ struct pending {
     uint64_t step, sp, fp;
 };
 
-void comparison_init(struct comparison *comparison, const struct target *target) {
+static uint64_t get_pc(const struct comparison *comparison, const struct unspool_registers *registers) {
+    bool x86_64 = comparison->unwinder.arch == UNSPOOL_X86_64;
+    return registers->value[x86_64 ? UNSPOOL_X86_64_PC : UNSPOOL_AARCH64_PC];
+}
+
+static uint64_t get_sp(const struct comparison *comparison, const struct unspool_registers *registers) {
+    bool x86_64 = comparison->unwinder.arch == UNSPOOL_X86_64;
+    return registers->value[x86_64 ? UNSPOOL_X86_64_RSP : UNSPOOL_AARCH64_SP];
+}
+
+static uint64_t get_fp(const struct comparison *comparison, const struct unspool_registers *registers) {
+    bool x86_64 = comparison->unwinder.arch == UNSPOOL_X86_64;
+    return registers->value[x86_64 ? UNSPOOL_X86_64_RBP : UNSPOOL_AARCH64_FP];
+}
+
+void comparison_init(struct comparison *comparison, const struct target *target, uint32_t arch) {
     memset(comparison, 0, sizeof *comparison);
     comparison->target = target;
-    comparison->unwinder.arch = UNSPOOL_X86_64;
-    comparison->unwinder.address_bits = 47;
+    comparison->unwinder.arch = arch;
+    comparison->unwinder.address_bits = arch == UNSPOOL_X86_64 ? 47 : 48;
     comparison->truth = malloc(DEPTH_LIMIT * sizeof(uint64_t));
     comparison->walked = malloc(DEPTH_LIMIT * sizeof(uint64_t));
     comparison->copied = malloc(DEPTH_LIMIT * sizeof(uint64_t));
@@ -55,7 +70,8 @@ static bool same_address(const struct comparison *comparison, const struct truth
     if (frame->kind == TRUTH_LIMBO)
         return true; /* decided later, or nobody can */
     uint64_t now;
-    if (frame->kind != TRUTH_CALL || target_read(comparison->target, frame->slot, &now, 8) != 8)
+    if (frame->kind != TRUTH_CALL || truth->stacks->link_register ||
+        target_read(comparison->target, frame->slot, &now, 8) != 8)
         return false;
     *rewritten = now == walked;
     return *rewritten;
@@ -196,8 +212,9 @@ static uint64_t read_stack(struct comparison *comparison, const struct truth *tr
 static struct walked walk_process(struct comparison *comparison, const struct unspool_registers *registers,
                                   uint64_t size) {
     struct unspool_memory *memory = &comparison->memory;
-    memory->stack =
-        (struct unspool_region){registers->value[UNSPOOL_X86_64_RSP], size, comparison->stack_copy};
+    memory->stack = (struct unspool_region){get_sp(comparison, registers), size, comparison->stack_copy};
+    memory->regions = comparison->target->regions;
+    memory->region_count = comparison->target->region_count;
     memory->pid = (int32_t)comparison->target->pid;
     unspool_memory_reset(memory);
     struct unspool_stack stack = {comparison->walked, comparison->walked_how, DEPTH_LIMIT, 0, 0, 0};
@@ -208,8 +225,9 @@ static struct walked walk_process(struct comparison *comparison, const struct un
 
 static struct walked walk_copy(struct comparison *comparison, const struct unspool_registers *registers,
                                uint64_t size) {
-    const uint64_t *value = registers->value;
-    uint64_t four[4] = {value[UNSPOOL_X86_64_PC], value[UNSPOOL_X86_64_RSP], value[UNSPOOL_X86_64_RBP], 0};
+    uint64_t lr = comparison->unwinder.arch == UNSPOOL_AARCH64 ? registers->value[UNSPOOL_AARCH64_LR] : 0;
+    uint64_t four[4] = {get_pc(comparison, registers), get_sp(comparison, registers),
+                        get_fp(comparison, registers), lr};
     uint64_t stack_offsets[2] = {0, size}, offsets[2] = {0, 0};
     uint8_t end = 0;
     struct unspool_batch batch = {1,           four,        stack_offsets,      comparison->stack_copy,
@@ -231,8 +249,8 @@ static struct pending *wait_for(struct comparison *comparison, const struct trut
     pending->depth = truth->chain.count;
     pending->limbo = truth_in_limbo(truth);
     pending->step = comparison->results.steps;
-    pending->sp = registers->value[UNSPOOL_X86_64_RSP];
-    pending->fp = registers->value[UNSPOOL_X86_64_RBP];
+    pending->sp = get_sp(comparison, registers);
+    pending->fp = get_fp(comparison, registers);
     return pending;
 }
 
@@ -248,8 +266,8 @@ static uint64_t true_addresses(struct comparison *comparison, const struct truth
 
 static void compare(struct comparison *comparison, struct waiting *waiting, const struct truth *truth,
                     const struct unspool_registers *registers) {
-    uint64_t sp = registers->value[UNSPOOL_X86_64_RSP];
-    uint64_t count = true_addresses(comparison, truth, registers->value[UNSPOOL_X86_64_PC]);
+    uint64_t sp = get_sp(comparison, registers);
+    uint64_t count = true_addresses(comparison, truth, get_pc(comparison, registers));
     uint64_t size = read_stack(comparison, truth, sp);
     struct walked walked[READERS] = {walk_process(comparison, registers, size),
                                      walk_copy(comparison, registers, size)};
@@ -278,12 +296,11 @@ static void compare(struct comparison *comparison, struct waiting *waiting, cons
 
 void comparison_check(struct comparison *comparison, struct waiting *waiting, const struct truth *truth,
                       const struct unspool_registers *registers) {
-    uint64_t pc = registers->value[UNSPOOL_X86_64_PC];
+    uint64_t pc = get_pc(comparison, registers);
     const struct truth_frame *top = truth_top(truth);
     uint64_t key = pc * 0xff51afd7ed558ccdu;
     if (top)
-        key = (key ^ top->hash ^ (registers->value[UNSPOOL_X86_64_RSP] - top->slot) << 48) *
-              0xc4ceb9fe1a85ec53u;
+        key = (key ^ top->hash ^ (get_sp(comparison, registers) - top->slot) << 48) * 0xc4ceb9fe1a85ec53u;
     value_set_add(&comparison->results.pcs, pc);
     if (!value_set_add(&comparison->seen, key))
         return;

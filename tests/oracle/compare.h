@@ -31,7 +31,7 @@ struct waiting {
     struct pending *first;
 };
 
-void comparison_init(struct comparison *comparison, const struct target *target);
+void comparison_init(struct comparison *comparison, const struct target *target, uint32_t arch);
 void comparison_modules_changed(struct comparison *comparison);
 
 /* Checks the stack at registers, unless it was checked before. */

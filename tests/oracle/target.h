@@ -21,7 +21,9 @@ struct target_table {
 };
 
 struct target {
-    pid_t pid;
+    pid_t pid; /* 0: its memory is in regions */
+    const struct unspool_region *regions;
+    uint64_t region_count;
     struct unspool_module *modules;
     uint64_t module_count;
     struct target_table *tables; /* every table that was ever loaded */

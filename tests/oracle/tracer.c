@@ -420,7 +420,7 @@ static void start(struct tracer *tracer, char **command, bool entry) {
     tracer->stacks.executable = executable;
     tracer->stacks.context = tracer;
     target_refresh(&tracer->target);
-    comparison_init(&tracer->comparison, &tracer->target);
+    comparison_init(&tracer->comparison, &tracer->target, UNSPOOL_X86_64);
 }
 
 int main(int argc, char **argv) {

@@ -137,7 +137,24 @@ static size_t drop_below(struct truth *truth, uint64_t sp) {
     return dropped;
 }
 
-static void resolve(struct truth *truth, uint64_t address, bool pushed) {
+/* With a link register, what registers were replaced from may stand at the same sp as callees of the
+ * destination: those from the one that its function called are gone. */
+static void drop_callees(struct truth *truth, uint64_t sp, uint64_t destination) {
+    size_t least = truth->chain.count, called = truth->chain.count;
+    for (size_t i = truth->chain.count; i--; least = i) {
+        const struct truth_frame *frame = &truth->chain.frame[i];
+        if (frame->region != truth->region || frame->slot != sp || frame->kind != TRUTH_CALL)
+            break;
+        if (called == truth->chain.count &&
+            truth->stacks->same_function(truth->stacks->context, frame->address - 1, destination))
+            called = i;
+    }
+    truth->chain.count = called < truth->chain.count ? called : least;
+}
+
+static void resolve(struct truth *truth, const struct truth_step *step, uint64_t address, bool pushed) {
+    if (truth->stacks->link_register)
+        drop_callees(truth, step->sp, address);
     truth->outcome = TRUTH_RESOLVED;
     truth->resolved = address;
     truth->resolved_is_top = pushed;
@@ -147,17 +164,26 @@ static void resolve(struct truth *truth, uint64_t address, bool pushed) {
 static void returned(struct truth *truth, const struct truth_step *step, bool limbo) {
     const struct truth_frame *top = truth_top(truth);
     if (!limbo && top && top->slot == step->sp_before) {
-        if (top->address == step->pc)
-            truth->stacks->counts.returns_right++;
-        else
-            truth->stacks->counts.returns_rewritten++;
-        truth->chain.count--;
+        bool right = top->address == step->pc;
+        truth->stacks->counts.returns_right += right;
+        truth->stacks->counts.returns_rewritten += !right;
         truth->outcome = TRUTH_FRAMES_LEFT;
+        if (!right && truth->stacks->link_register) { /* no slot shows where it would go */
+            truth->switch_depth = truth->chain.count;
+            truth->switching = true;
+        }
+        truth->chain.count--;
     } else if (!truth->switching) {
         truth->stacks->counts.returns_stray++;
     }
     if (truth->switching)
-        resolve(truth, step->pc, false);
+        resolve(truth, step, step->pc, false);
+}
+
+/* A jump to where the running function must return to. */
+static bool is_return(const struct truth *truth, const struct truth_step *step) {
+    const struct truth_frame *top = truth_top(truth);
+    return top && top->kind == TRUTH_CALL && top->slot == step->sp_before && top->address == step->pc;
 }
 
 static void called(struct truth *truth, const struct truth_step *step) {
@@ -186,6 +212,8 @@ static void signal_returned(struct truth *truth) {
  * is not known? It is when sp stands at a return address that will be popped next. */
 static bool in_limbo(const struct truth *truth, uint64_t sp, bool moved, size_t dropped) {
     const struct truth_frame *top = truth_top(truth);
+    if (truth->stacks->link_register)
+        return moved || dropped || truth->switching;
     return moved || (dropped && !(top && top->region == truth->region && top->slot == sp));
 }
 
@@ -199,12 +227,15 @@ static void settle(struct truth *truth, const struct truth_step *step, size_t de
         return;
     }
     size_t dropped = drop_below(truth, step->sp);
-    if (step->event != TRUTH_OTHER && step->event != TRUTH_PUSHED) { /* control has gone somewhere */
+    bool stayed = step->event == TRUTH_OTHER || step->event == TRUTH_SET_SP || step->event == TRUTH_PUSHED;
+    if (!stayed) { /* control has gone somewhere */
         if (dropped && truth->outcome == TRUTH_NOTHING)
             truth->outcome = TRUTH_FRAMES_LEFT;
         return;
     }
-    if ((moved || dropped) && !truth->switching) {
+    const struct truth_frame *top = truth_top(truth);
+    bool set = truth->stacks->link_register && step->event == TRUTH_SET_SP && top && top->slot == step->sp;
+    if ((moved || dropped || set) && !truth->switching) {
         truth->stacks->counts.switches++;
         truth->switching = true;
         truth->switch_depth = depth;
@@ -230,12 +261,14 @@ void truth_step(struct truth *truth, const struct truth_step *step) {
         break;
     case TRUTH_JUMPED:
         if (truth->switching)
-            resolve(truth, step->pc, false);
+            resolve(truth, step, step->pc, false);
+        else if (truth->stacks->link_register && is_return(truth, step))
+            returned(truth, step, false);
         break;
     case TRUTH_PUSHED:
         if (limbo == step->sp && truth->stacks->executable(truth->stacks->context, step->value)) {
             push(truth, TRUTH_CALL, step->value, limbo);
-            resolve(truth, step->value, true);
+            resolve(truth, step, step->value, true);
             limbo = 0;
         }
         break;
@@ -243,6 +276,7 @@ void truth_step(struct truth *truth, const struct truth_step *step) {
         called(truth, step);
         break;
     case TRUTH_OTHER:
+    case TRUTH_SET_SP:
         break;
     }
     settle(truth, step, depth, limbo);

@@ -4,7 +4,8 @@
  * Knows nothing of ptrace, of an emulator, of unwind information or of the product: whoever executes
  * the instructions reports each one as an event with pc and sp. A frame is what a call pushed: its
  * return address and the slot that holds it. Frames below sp are gone, however sp got there
- * (return, longjmp, exception, switch of stacks).
+ * (return, longjmp, exception, switch of stacks). Where a call leaves its return address in a register
+ * (link_register), the slot is sp at the call, which is sp at the return, too.
  */
 #ifndef ORACLE_TRUTH_H
 #define ORACLE_TRUTH_H
@@ -55,13 +56,17 @@ struct truth_stacks {
     bool (*mapping)(void *context, uint64_t address, uint64_t *start, uint64_t *end);
     /* True when an address is in executable memory. */
     bool (*executable)(void *context, uint64_t address);
+    /* True when two addresses are in one function. Only asked with a link register. */
+    bool (*same_function)(void *context, uint64_t one, uint64_t other);
     void *context;
+    bool link_register; /* a call changes a register, not sp (aarch64) */
     struct truth_counts counts;
 };
 
 enum truth_event {
     TRUTH_OTHER,         /* any instruction that is none of these */
-    TRUTH_CALLED,        /* value: the return address, now at [sp] */
+    TRUTH_SET_SP,        /* sp became what another register held, not the frame pointer */
+    TRUTH_CALLED,        /* value: the return address, now at [sp] or in the link register */
     TRUTH_RETURNED,      /* a return instruction; it popped sp_before */
     TRUTH_JUMPED,        /* an indirect jump */
     TRUTH_PUSHED,        /* a push; value: what it pushed. Only needed in limbo */
