@@ -32,10 +32,10 @@ static uint64_t saved_registers_at(void) {
 static uint64_t saved_at(uint64_t sp, uint32_t number) {
     if (is_aarch64())
         return sp + saved_registers_at() + 8 * number;
-    for (uint32_t i = 0; i < sizeof x86_64_order; i++)
-        if (x86_64_order[i] == number)
-            return sp + saved_registers_at() + 8 * i;
-    return 0;
+    uint32_t i = 0;
+    while (i + 1 < sizeof x86_64_order && x86_64_order[i] != number)
+        i++;
+    return sp + saved_registers_at() + 8 * i;
 }
 
 /* What the kernel saves when it interrupts pc, with sp, fp and lr. */
@@ -293,7 +293,7 @@ static void a_bad_pc_below_a_signal(void) {
 
 static void a_signal_frame_that_is_cut_off(void) {
     begin();
-    uint64_t needed = SIGNAL_SP - STACK_AT + saved_registers_at() + (is_aarch64() ? 33 : 17) * 8;
+    uint64_t needed = SIGNAL_SP - STACK_AT + saved_registers_at() + (is_aarch64() ? 33u : 17u) * 8;
     for (uint64_t size = 0x10; size <= needed; size += 4) {
         in_a_handler();
         in_the_leaf(SIGNAL_SP);
