@@ -17,6 +17,8 @@ from unspool.core import ModuleInput, Modules
 from unspool.unwind.addresses import LookupAddress
 from unspool.unwind.table import UnwindTable
 
+LAST_ADDRESS = (1 << 64) - 1  # C holds the ends of modules in 64 bits
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
@@ -72,7 +74,7 @@ class ModuleMap:
 def executable_mappings(module: Module, binary: Binary, start: int | None, end: int | None) -> list[Mapping]:
     """Where the code of a module lies: its executable segments, or what of [start, end) they cover (the
     rest of a page holds other bytes of the file); the whole of [start, end) if they cover nothing."""
-    low, high = start or 0, end if end is not None else 1 << 64
+    low, high = start or 0, LAST_ADDRESS if end is None else min(end, LAST_ADDRESS)
     bias = module.image_base - binary.image_address
     pieces = []
     for segment in binary.segments:
@@ -82,7 +84,7 @@ def executable_mappings(module: Module, binary: Binary, start: int | None, end: 
             if piece_start < piece_end:
                 pieces.append(Mapping(piece_start, piece_end, module))
     if not pieces and start is not None and end is not None:
-        pieces.append(Mapping(start, end, module))
+        pieces.append(Mapping(start, high, module))
     return pieces
 
 

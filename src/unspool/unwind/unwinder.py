@@ -6,6 +6,7 @@ to it and takes results from it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
@@ -17,7 +18,7 @@ from unspool.core import BatchResult, Walker
 from unspool.core_interface import ARCHITECTURES, GUESS
 from unspool.unwind.batch import StackBatch, joined
 from unspool.unwind.memory import Memory
-from unspool.unwind.modules import Mapping, Module, ModuleMap, executable_mappings
+from unspool.unwind.modules import LAST_ADDRESS, Mapping, Module, ModuleMap, executable_mappings
 from unspool.unwind.registers import Registers, from_core, to_core
 from unspool.unwind.stack import How, Stack, StackEnd
 from unspool.unwind.table import UnwindTable, table_of
@@ -44,7 +45,7 @@ class Unwinder:
             raise ValueError(f"addresses of {self.address_bits} bits")
         self.depth_limit = depth_limit
         self._lock = Lock()  # held while modules change, never while a stack is walked
-        self._mappings: list[Mapping] = []
+        self._mappings: list[Mapping] = []  # sorted, not overlapping
         self._map: ModuleMap | None = ModuleMap(())
         self._idle: list[Walker] = []
 
@@ -76,7 +77,7 @@ class Unwinder:
             if start is None or end is None:
                 raise ValueError("code without a file needs start and end")
             module = Module(None, table, start if image_base is None else image_base, name or "[anonymous]")
-            new = [Mapping(start, end, module)]
+            new = [Mapping(start, min(end, LAST_ADDRESS), module)]
         else:
             new = self._file_mappings(binary, image_base, start, end, table, name)
             module = new[0].module
@@ -104,17 +105,26 @@ class Unwinder:
 
     def _insert(self, new: list[Mapping], replacing: bool) -> None:
         with self._lock:
-            kept = self._mappings
+            for mapping in new if not replacing else ():
+                for other in self._mappings[self._overlapping(mapping)]:
+                    raise ValueError(
+                        f"{mapping.module.name} at [{mapping.start:#x}, {mapping.end:#x}) overlaps "
+                        f"{other.module.name} at [{other.start:#x}, {other.end:#x})"
+                    )
             for mapping in new:
-                for other in kept:
-                    if other.start < mapping.end and mapping.start < other.end and not replacing:
-                        raise ValueError(
-                            f"{mapping.module.name} at [{mapping.start:#x}, {mapping.end:#x}) overlaps "
-                            f"{other.module.name} at [{other.start:#x}, {other.end:#x})"
-                        )
-                kept = [piece for other in kept for piece in other.without(mapping.start, mapping.end)]
-            self._mappings = [*kept, *new]
+                taken = self._overlapping(mapping)
+                kept = [
+                    piece
+                    for other in self._mappings[taken]
+                    for piece in other.without(mapping.start, mapping.end)
+                ]
+                self._mappings[taken] = sorted([*kept, mapping], key=lambda piece: piece.start)
             self._map = None
+
+    def _overlapping(self, mapping: Mapping) -> slice:
+        """Which of the mappings, sorted as they are, share an address with a new one."""
+        first = bisect_right(self._mappings, mapping.start, key=lambda other: other.end)
+        return slice(first, bisect_left(self._mappings, mapping.end, first, key=lambda other: other.start))
 
     def remove_module(self, module: Module) -> None:
         """Say that a module is mapped no more. KeyError: it is not there."""
