@@ -20,6 +20,7 @@ from unspool.binaries.elf_headers import PF_R, PF_W, PF_X, PT_LOAD, PT_NOTE, Tab
 from unspool.capture.errors import CaptureError
 
 _MAX_NOTES = 64 << 20  # bytes; some 4 KiB a thread
+_LAST_ADDRESS = (1 << 64) - 1
 _MAX_IMAGE_BYTES = 1 << 30
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -150,8 +151,8 @@ class CoreFile:
         columns = [rows[name].tolist() for name in fields]
         reach = 0
         for start, memory_size, offset, dumped, flags in sorted(zip(*columns, strict=True)):
-            end = min(start + max(memory_size, dumped), 1 << 64)
-            if start == end:
+            end = min(start + max(memory_size, dumped), _LAST_ADDRESS)
+            if start >= end:
                 continue
             if start < reach:
                 self.problems.append(f"more than one segment holds the address {start:#x}")

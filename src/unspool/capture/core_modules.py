@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from unspool.binaries import Binary, BinaryError
+from unspool.binaries.binary import PAGE_SIZES
 from unspool.capture.core_file import CoreFile
 from unspool.capture.core_files import CoreFiles
 from unspool.capture.core_image import CoreImage, image_at
@@ -71,7 +72,7 @@ class CoreModules:
         binary = self.files.find(
             path,
             image.binary if image is not None else None,
-            lambda file: any(_base(file, entry) is not None for entry in code),
+            lambda file: self._is_mapped_as(file, code, is_checked=image is not None),
             is_program=any(entry.start <= program_headers < entry.end for entry in entries),
         )
         if binary is None:
@@ -81,6 +82,15 @@ class CoreModules:
             base = _base(binary, entry)
             if base is not None:
                 yield PlacedFile(binary, base, entry.name, in_core, entry.start, entry.end)
+
+    def _is_mapped_as(self, file: Binary, code: list[MapEntry], *, is_checked: bool) -> bool:
+        """Where the core has nothing else to tell the file by, there must be as much code as it has."""
+        if all(_base(file, entry) is None for entry in code):
+            return False
+        if is_checked or not all(entry.executable for entry in code):
+            return True
+        mapped = sum(entry.end - entry.start for entry in code)
+        return any(mapped % (_code_size(file, page) or mapped + 1) == 0 for page in PAGE_SIZES)
 
     def _vdso(self) -> Iterator[PlacedFile]:
         """It is in no file; the core has all of it, section headers included."""
@@ -162,6 +172,8 @@ class CoreModules:
             return not moved and self._is_code_of(file, bias_of(file))
 
         of_core = image.binary if image is not None else None
+        if of_core is not None and not self._is_code_of(of_core, bias_of(of_core)):
+            of_core = None
         binary = self.files.find(path, of_core, fits, is_program=is_program)
         if binary is None:
             return None
@@ -211,6 +223,12 @@ class CoreModules:
 
 def _base(binary: Binary, entry: MapEntry) -> int | None:
     return binary.image_base(entry.start, entry.file_offset, entry.end)
+
+
+def _code_size(file: Binary, page: int) -> int:
+    """Bytes that its code takes in memory. A file may be mapped more than once."""
+    ranges = [(s.address, s.address + s.memory_size) for s in file.segments if s.executable]
+    return sum(-(-end // page) * page - start // page * page for start, end in ranges)
 
 
 def _interpreter(binary: Binary) -> str | None:
