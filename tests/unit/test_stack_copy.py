@@ -37,8 +37,25 @@ def signal_context(interrupted_sp: int, stack_start: int, stack_size: int, sp_wo
     return struct.pack(f"<{len(words)}Q", *words)
 
 
-def test_the_stack_is_copied_from_sp_to_the_end_of_its_mapping() -> None:
+@pytest.mark.parametrize(
+    ("arch", "sp", "start"),
+    [
+        ("aarch64", 0x10800, 0x10800),
+        ("x86_64", 0x10800, 0x10780),  # with the red zone
+        ("x86_64", 0x10010, 0x10000),  # below which nothing is mapped
+        ("x86_64", 0x10000, 0x10000),
+    ],
+)
+def test_the_stack_is_copied_from_sp_to_the_end_of_its_mapping(arch: str, sp: int, start: int) -> None:
+    """OpenSSL's SHA-512 for AVX2 keeps in its red zone where its caller is."""
     reads = Reads((0x10000, b"s" * 0x2000))
+    regions = copy_stacks(reads, MemoryMap([mapping(0x10000, 0x2000)]), Registers(pc=1, sp=sp), arch)
+    assert regions == [(start, b"s" * (0x12000 - start))]
+
+
+def test_an_unreadable_red_zone_is_left_out() -> None:
+    """The map says that it is there, but it can't be read."""
+    reads = Reads((0x10800, b"s" * 0x1800))
     regions = copy_stacks(reads, MemoryMap([mapping(0x10000, 0x2000)]), Registers(pc=1, sp=0x10800), "x86_64")
     assert regions == [(0x10800, b"s" * 0x1800)]
 
@@ -68,7 +85,8 @@ def test_the_stack_that_a_signal_interrupted_is_copied_too(arch: str, sp_word: i
     reads = Reads((0x10000, handler_stack), (0x80000, b"m" * 0x1000))
     memory_map = MemoryMap([mapping(0x10000, 0x1000), mapping(0x80000, 0x1000)])
     regions = copy_stacks(reads, memory_map, Registers(pc=1, sp=0x10000), arch)
-    assert regions == [(0x10000, handler_stack), (0x80100, b"m" * 0xF00)]
+    start = 0x80100 - (128 if arch == "x86_64" else 0)
+    assert regions == [(0x10000, handler_stack), (start, b"m" * (0x81000 - start))]
 
 
 def test_copies_do_not_overlap_when_the_interrupted_stack_is_below() -> None:
@@ -77,7 +95,15 @@ def test_copies_do_not_overlap_when_the_interrupted_stack_is_below() -> None:
     stacks = b"m" * 0x1000 + context + bytes(0x1000 - len(context))
     memory_map = MemoryMap([mapping(0x10000, 0x2000)])
     regions = copy_stacks(Reads((0x10000, stacks)), memory_map, Registers(pc=1, sp=0x11000), "x86_64")
-    assert regions == [(0x11000, stacks[0x1000:]), (0x10800, b"m" * 0x800)]
+    assert regions == [(0x10F80, stacks[0xF80:]), (0x10780, b"m" * 0x800)]
+
+
+def test_copies_do_not_overlap_when_the_interrupted_stack_begins_where_the_other_one_ends() -> None:
+    context = signal_context(0x11010, 0x10000, 0x1000, 20)
+    stacks = context + bytes(0x1000 - len(context)) + b"m" * 0x1000
+    memory_map = MemoryMap([mapping(0x10000, 0x1000), mapping(0x11000, 0x1000)])
+    regions = copy_stacks(Reads((0x10000, stacks)), memory_map, Registers(pc=1, sp=0x10000), "x86_64")
+    assert regions == [(0x10000, stacks[:0x1000]), (0x11000, b"m" * 0x1000)]
 
 
 def test_a_chain_of_signal_frames_ends() -> None:

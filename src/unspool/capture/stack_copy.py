@@ -1,5 +1,5 @@
-"""Which part of memory to copy so that a thread's stack can be walked: from sp up, and where a signal
-handler runs on a stack of its own, the interrupted one too.
+"""Which part of memory to copy so that a thread's stack can be walked: from sp up, with the red zone below
+it; and where a signal handler runs on a stack of its own, the interrupted one too.
 
 Only copies: nothing here decides what a frame is. Whatever registers and memory hold, the copies are bounded.
 """
@@ -17,6 +17,8 @@ _HEAP_STACK_LIMIT = 1 << 20  # the same where the mapping is no stack of its own
 _HEAP_MAPPING = 16 << 20  # a mapping larger than this may be such a one
 _SCAN_LIMIT = 256 << 10  # bytes of a stack that are searched for the place of a signal frame
 _STACKS = 4  # handlers that interrupt handlers, each on a stack of its own
+
+_RED_ZONE = {"x86_64": 128, "aarch64": 0}  # bytes below sp that belong to the function that runs
 
 # Where struct ucontext has the interrupted sp, in words from its start (signal_frame.c has the layout).
 _SP_IN_UCONTEXT = {"x86_64": 20, "aarch64": 54}
@@ -41,13 +43,23 @@ def copy_stacks(
         sp = pending.pop()
         if any(address <= sp < address + len(data) for address, data in regions):
             continue
-        data = read(sp, _stack_size(memory_map, sp, whole_mappings))
+        size = _stack_size(memory_map, sp, whole_mappings)
         following = min((address for address, _ in regions if address >= sp), default=1 << 64)
-        data = data[: following - sp]
-        if data:
-            regions.append((sp, data))
-            pending += _interrupted_sps(data, sp, arch)
+        for start in dict.fromkeys((_with_red_zone(sp, arch, memory_map, regions), sp)):
+            data = read(start, sp - start + size)[: following - start]
+            if len(data) > sp - start:
+                regions.append((start, data))
+                pending += _interrupted_sps(data[sp - start :], sp, arch)
+                break
     return regions
+
+
+def _with_red_zone(sp: int, arch: str, memory_map: MemoryMap, regions: list[tuple[int, bytes]]) -> int:
+    """Where to begin: what a function keeps below sp may be what its caller is found by."""
+    entry = memory_map.find(sp)
+    lowest = [entry.start if entry is not None else sp]
+    lowest += [address + len(data) for address, data in regions if address < sp]
+    return max(sp - _RED_ZONE[arch], *lowest)
 
 
 def _stack_size(memory_map: MemoryMap, sp: int, whole: bool) -> int:
