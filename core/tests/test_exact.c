@@ -236,6 +236,8 @@ static void what_has_no_rule(void) {
     begin_with(&shape, UNSPOOL_X86_64, NO_CFI);
     expect_step(EXACT_NO_RULE);
     begin(CFI(DEF_CFA(R10, 0), ADVANCE(8), 0x3f));
+    set(R10, STACK_AT + 0x80);
+    expect_step(EXACT_NO_RULE); /* 0x1010 is behind the malformed instruction */
     input.lookup_address = 0x1fff;
     expect_step(EXACT_NO_RULE);
 }

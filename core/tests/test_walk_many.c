@@ -9,10 +9,10 @@ enum { SAMPLES = 40, MOST = 12 };
 static struct process p;
 static uint64_t registers[SAMPLES][4];
 static uint64_t stack_offsets[SAMPLES + 1];
-static uint64_t words[SAMPLES][MOST + 1];
+static uint64_t words[SAMPLES * MOST];
 
 /* Sample i: i % MOST + 1 frames of a function with CFA = sp + 8 (aarch64: a frame of 8 bytes, too), cut
- * by the end of its stack copy, by the root, or by a bad return address. */
+ * by the root, by a bad return address, or by the end of its stack copy: the next one's follows at once. */
 static void begin(uint32_t arch) {
     bool is_aarch64 = arch == UNSPOOL_AARCH64;
     uint8_t ra = is_aarch64 ? X30 : RIP;
@@ -20,24 +20,25 @@ static void begin(uint32_t arch) {
     root_function(&p, 0x1000, 0x40);
     function(&p, 0x1100, 0x40, CFI(DEF_CFA_OFFSET(8), OFFSET(ra, 1)));
     compile_process(&p);
+    uint64_t word = 0;
     for (uint64_t i = 0; i < SAMPLES; i++) {
-        uint64_t frames = i % MOST + 1, sp = STACK_AT + 0x10000 * i;
+        uint64_t frames = i % MOST + 1;
         const uint64_t last[] = {CODE_AT + 0x1010, 0x4cd, CODE_AT + 0x1110};
+        stack_offsets[i] = 8 * word;
         for (uint64_t k = 0; k < frames; k++)
-            words[i][k] = CODE_AT + 0x1110;
-        words[i][frames - 1] = last[i % 3];
+            words[word++] = k + 1 < frames ? CODE_AT + 0x1110 : last[i % 3];
         registers[i][0] = CODE_AT + 0x1108;
-        registers[i][1] = sp;
+        registers[i][1] = STACK_AT + 0x10000 * i;
         registers[i][2] = 0xf0;
         registers[i][3] = 0xbad;
-        stack_offsets[i] = (uint64_t)((uint8_t *)words[i] - (uint8_t *)words);
     }
-    stack_offsets[SAMPLES] = sizeof words;
+    stack_offsets[SAMPLES] = 8 * word;
 }
 
-/* In a batch a sample's bytes end where the next one's begin: the words in between are zero. */
 static uint32_t expected_end(uint64_t i) {
-    return i % 3 == 0 ? UNSPOOL_END_ROOT : UNSPOOL_END_BAD_RETURN_ADDRESS;
+    static const uint32_t ends[] = {UNSPOOL_END_ROOT, UNSPOOL_END_BAD_RETURN_ADDRESS,
+                                    UNSPOOL_END_STACK_BYTES_ENDED};
+    return ends[i % 3];
 }
 
 struct result {
@@ -78,7 +79,7 @@ static void walk_singly(struct result *result, uint64_t depth_limit) {
         if (arch == UNSPOOL_AARCH64)
             set_register(&p, X30, registers[i][3]);
         p.memory.stack = (struct unspool_region){registers[i][1], stack_offsets[i + 1] - stack_offsets[i],
-                                                 (const uint8_t *)words[i]};
+                                                 (const uint8_t *)words + stack_offsets[i]};
         unspool_walk(&p.unwinder, &p.registers, &p.memory, &stack);
         result->offsets[i + 1] = first + stack.count;
         result->ends[i] = (uint8_t)stack.end;

@@ -181,6 +181,19 @@ static void a_signal_frame_knows_every_register(void) {
                        {CODE_AT + 0x1110, BY_SIGNAL}, {CODE_AT + 0x1020, EXACTLY}));
 }
 
+/* What pc, sp and fp suffice for needs no second walk, and works in batches. */
+static void an_exact_frame_that_needs_no_other_register(void) {
+    begin_process(&p, UNSPOOL_X86_64);
+    root_function(&p, 0x1000, 0x40);
+    function(&p, 0x1100, 0x40, /* return address = [rsp + rbp + (pc & 0xf)] */
+             CFI(DEF_CFA_OFFSET(0x20), EXPRESSION(RIP, 10), OP_BREG0 + RSP, 0, OP_BREG0 + RBP, 0,
+                 OP_BREG0 + RIP, 0, OP_LIT0 + 15, OP_AND, OP_PLUS, OP_PLUS));
+    interrupted_at(&p, CODE_AT + 0x1108, STACK_AT);
+    set_register(&p, RBP, 0x10);
+    put(&p, STACK_AT + 0x18, CODE_AT + 0x1020);
+    expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + 0x1108, INTERRUPTED}, {CODE_AT + 0x1020, EXACTLY}));
+}
+
 /* Exact code may switch stacks, so sp may go down; nothing changed at all is a loop. */
 static void exact_frames_may_switch_stacks(void) {
     begin_process(&p, UNSPOOL_X86_64);
@@ -207,6 +220,7 @@ int main(void) {
     RUN(exact_frames_hand_registers_on);
     RUN(a_restored_lr_is_no_return_address);
     RUN(a_signal_frame_knows_every_register);
+    RUN(an_exact_frame_that_needs_no_other_register);
     RUN(exact_frames_may_switch_stacks);
     end_process(&p);
     return check_result();
