@@ -163,3 +163,16 @@ void results_write(const struct results *results, FILE *out) {
     }
     fprintf(out, "]");
 }
+
+void results_write_truth(const struct truth_counts *counts, FILE *out) {
+    fprintf(out, ",\n\"truth\": {\"calls\": %" PRIu64 ", \"returns_right\": %" PRIu64, counts->calls,
+            counts->returns_right);
+    fprintf(out, ", \"returns_rewritten\": %" PRIu64 ", \"returns_stray\": %" PRIu64,
+            counts->returns_rewritten, counts->returns_stray);
+    fprintf(out, ", \"signals\": %" PRIu64 ", \"signal_returns\": %" PRIu64, counts->signals,
+            counts->signal_returns);
+    fprintf(out, ", \"signal_returns_stray\": %" PRIu64 ", \"switches\": %" PRIu64,
+            counts->signal_returns_stray, counts->switches);
+    fprintf(out, ", \"switches_abandoned\": %" PRIu64 ", \"deepest\": %" PRIu64 "}",
+            counts->switches_abandoned, counts->deepest);
+}

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "truth.h"
+
 /* From right to worst. */
 enum verdict {
     VERDICT_EXACT,         /* every address and the end are true, and nothing was guessed */
@@ -65,6 +67,7 @@ struct results {
 
 void results_add(struct results *results, enum reader reader, enum verdict verdict, uint32_t end);
 void results_add_inexact(struct results *results, const struct inexact *inexact);
-void results_write(const struct results *results, FILE *out); /* the members of a JSON object */
+void results_write(const struct results *results, FILE *out);           /* the members of a JSON object */
+void results_write_truth(const struct truth_counts *counts, FILE *out); /* one more */
 
 #endif

@@ -369,19 +369,6 @@ static uint64_t program_entry(pid_t pid) {
     return entry;
 }
 
-static void write_truth(FILE *out, const struct truth_counts *counts) {
-    fprintf(out, ",\n\"truth\": {\"calls\": %" PRIu64 ", \"returns_right\": %" PRIu64, counts->calls,
-            counts->returns_right);
-    fprintf(out, ", \"returns_rewritten\": %" PRIu64 ", \"returns_stray\": %" PRIu64,
-            counts->returns_rewritten, counts->returns_stray);
-    fprintf(out, ", \"signals\": %" PRIu64 ", \"signal_returns\": %" PRIu64, counts->signals,
-            counts->signal_returns);
-    fprintf(out, ", \"signal_returns_stray\": %" PRIu64 ", \"switches\": %" PRIu64,
-            counts->signal_returns_stray, counts->switches);
-    fprintf(out, ", \"switches_abandoned\": %" PRIu64 ", \"deepest\": %" PRIu64 "}",
-            counts->switches_abandoned, counts->deepest);
-}
-
 static void write_results(const struct tracer *tracer, const char *path) {
     FILE *out = fopen(path, "we");
     if (!out)
@@ -390,7 +377,7 @@ static void write_results(const struct tracer *tracer, const char *path) {
     fprintf(out, "{\"exit_code\": %d, \"killed_by\": %d,\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1,
             WIFSIGNALED(status) ? WTERMSIG(status) : 0);
     results_write(&tracer->comparison.results, out);
-    write_truth(out, &tracer->stacks.counts);
+    results_write_truth(&tracer->stacks.counts, out);
     fprintf(out, ",\n\"left\": {\"pid\": %d, \"truth\": [", tracer->left ? (int)tracer->first : 0);
     for (size_t i = 0; i < tracer->left_count; i++)
         fprintf(out, "%s%" PRIu64, i ? ", " : "", tracer->left[i]);
