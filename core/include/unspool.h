@@ -78,6 +78,10 @@ struct unspool_compile_input {
     uint64_t text_address;  /* base of DW_EH_PE_textrel */
     uint64_t data_address;  /* base of DW_EH_PE_datarel */
     uint64_t entry_address; /* e_entry, where nobody called; 0 = none */
+    /* The file's code, by virtual address (kind and open_ended don't matter), or none: then
+     * UNSPOOL_ROW_DOUBTED is not found out. */
+    const struct unspool_section *code;
+    uint64_t code_count;
 };
 
 enum unspool_problem_kind {
@@ -131,12 +135,14 @@ enum unspool_saved {
     UNSPOOL_SAVED_UNKNOWN = 2, /* undefined: the caller's value is lost */
 };
 enum unspool_row_flag {
-    UNSPOOL_ROW_SIGNAL = 1,      /* CIE augmentation 'S': the frame below was interrupted */
-    UNSPOOL_ROW_SIGNED = 2,      /* return address carries a PAC */
-    UNSPOOL_ROW_END = 4,         /* return address explicitly undefined: outermost frame */
-    UNSPOOL_ROW_EXACT = 8,       /* no rule can say it: see unspool_table_exact */
-    UNSPOOL_ROW_NONE = 16,       /* nothing is known here */
-    UNSPOOL_ROW_DEBUG_FRAME = 32 /* from .debug_frame, not .eh_frame */
+    UNSPOOL_ROW_SIGNAL = 1,       /* CIE augmentation 'S': the frame below was interrupted */
+    UNSPOOL_ROW_SIGNED = 2,       /* return address carries a PAC */
+    UNSPOOL_ROW_END = 4,          /* return address explicitly undefined: outermost frame */
+    UNSPOOL_ROW_EXACT = 8,        /* no rule can say it: see unspool_table_exact */
+    UNSPOOL_ROW_NONE = 16,        /* nothing is known here */
+    UNSPOOL_ROW_DEBUG_FRAME = 32, /* from .debug_frame, not .eh_frame */
+    UNSPOOL_ROW_DOUBTED = 64,     /* the function has one row, as at its first instruction, though its code
+                                     moves sp: code analysis says whether the row holds at an address */
 };
 
 /* One row, spelled out: what holds for relative addresses start <= a < end. */

@@ -35,12 +35,20 @@ struct place {
     bool is_queued;
 };
 
+enum sought {
+    SEEKS_CALLER, /* on every path */
+    SEEKS_PLACE,  /* the instruction at goal, by any path, whatever tables say */
+    SEEKS_RETURN, /* an ordinary return to the caller, likewise */
+};
+
 struct analysis {
     const struct code *code;
     uint64_t start;
-    bool is_search; /* for the instruction at goal, by any path, whatever tables say */
+    uint8_t seeks; /* enum sought */
     bool steps_over_calls, saw_call;
-    uint64_t goal;
+    uint64_t goal;                     /* SEEKS_PLACE: its address; SEEKS_RETURN: sp after the return */
+    uint64_t sp_at_start, fp_at_start; /* SEEKS_RETURN */
+    uint64_t function_end;             /* SEEKS_RETURN: there is nothing to fall through to */
 
     uint32_t instructions_left;
     uint32_t place_count, state_count;
@@ -51,7 +59,7 @@ struct analysis {
     int32_t least_sp[2];        /* of the caller, from sp and from fp at start */
     struct stack_state at_goal; /* of the path that reached it */
 
-    bool has_caller;
+    bool has_caller, saw_return, saw_open_path;
     struct state_value return_address, sp, fp; /* the caller's */
 
     uint64_t window_address;
@@ -137,7 +145,7 @@ static bool keep_state(struct analysis *a, const struct stack_state *state, uint
 
 /* A path comes to a place that is known: what holds on every path to it is kept. */
 static enum path_result join_place(struct analysis *a, struct place *place, const struct stack_state *state) {
-    if (a->is_search)
+    if (a->seeks != SEEKS_CALLER)
         return PATH_DONE;
     struct stack_state joined = a->states[place->state];
     if (!state_join(&joined, state))
@@ -207,6 +215,16 @@ static enum path_result end_at_return(struct analysis *a, const struct stack_sta
     return end_path(a, state, &recipe);
 }
 
+/* A path has come to a return: is it the one that is sought? */
+static enum path_result reach_return(const struct analysis *a, const struct stack_state *state,
+                                     uint32_t popped) {
+    struct state_value sp = state->registers[REGISTER_SP];
+    uint64_t base = sp.kind == VALUE_SP ? a->sp_at_start : a->fp_at_start;
+    if (sp.kind != VALUE_SP && sp.kind != VALUE_FP)
+        return PATH_DONE;
+    return base + (uint64_t)(int64_t)sp.offset + popped == a->goal ? PATH_GOAL : PATH_DONE;
+}
+
 /* What a row of the unwind table says, as a recipe; false when it can't be said so. */
 static bool row_recipe(const struct unspool_row *row, bool is_aarch64, struct frame_recipe *recipe) {
     bool by_sp = row->cfa_base == UNSPOOL_CFA_SP;
@@ -232,7 +250,7 @@ static bool find_row(const struct analysis *a, uint64_t address, struct unspool_
     const struct unspool_module *module = find_module(a->code->unwinder, address);
     return module && module->table &&
            unspool_table_lookup(module->table, address - module->image_base, row) == UNSPOOL_OK &&
-           (row->flags & UNSPOOL_ROW_NONE) == 0;
+           (row->flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_DOUBTED)) == 0;
 }
 
 /* True when the path need not be followed beyond address: *result says how it ended. PLT stubs are
@@ -248,6 +266,7 @@ static bool ends_at(struct analysis *a, uint64_t address, bool is_jump_target,
         *result = end_path(a, state, &recipe);
     else
         *result = PATH_OPEN;
+    a->saw_return |= *result == PATH_DONE;
     return is_covered || *result == PATH_DONE;
 }
 
@@ -267,7 +286,7 @@ static bool step(struct analysis *a, uint64_t *address, struct stack_state *stat
                  enum path_result *result) {
     struct instruction instruction;
     decode(a, *address, &instruction);
-    if (a->is_search && instruction.length > a->goal - *address) {
+    if (a->seeks == SEEKS_PLACE && instruction.length > a->goal - *address) {
         a->at_goal = *state;
         *result = PATH_GOAL;
         return false;
@@ -299,7 +318,12 @@ static bool step(struct analysis *a, uint64_t *address, struct stack_state *stat
         *is_jump_target = true;
         return true;
     case FLOW_RETURN:
-        *result = end_at_return(a, state, instruction.popped);
+        *result = a->seeks == SEEKS_RETURN ? reach_return(a, state, instruction.popped)
+                                           : end_at_return(a, state, instruction.popped);
+        a->saw_return = true;
+        return false;
+    case FLOW_INDIRECT_JUMP: /* of another function, its caller the same: or no path agrees */
+        *result = end_at_return(a, state, a->code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : 8);
         return false;
     case FLOW_STOP:
         *result = PATH_DONE;
@@ -323,7 +347,9 @@ static enum path_result follow(struct analysis *a, struct place *place) {
         if (a->instructions_left == 0)
             return PATH_OPEN;
         a->instructions_left--;
-        if (!a->is_search && ends_at(a, address, is_jump_target, &state, &result))
+        if (a->seeks == SEEKS_RETURN && address == a->function_end && !is_jump_target)
+            return PATH_DONE;
+        if (a->seeks == SEEKS_CALLER && ends_at(a, address, is_jump_target, &state, &result))
             return result;
         if (!step(a, &address, &state, &is_jump_target, &result))
             return result;
@@ -359,10 +385,12 @@ static bool find_caller(struct analysis *a) {
     struct place *place;
     while ((place = next_place(a)) != NULL) {
         place->is_queued = false;
-        if (follow(a, place) != PATH_DONE)
+        if (follow(a, place) != PATH_DONE) {
+            a->saw_open_path = true;
             return false;
+        }
     }
-    return a->has_caller && !state_value_is_overwritten(&a->written, a->return_address) &&
+    return a->has_caller && a->saw_return && !state_value_is_overwritten(&a->written, a->return_address) &&
            a->sp.offset >= a->least_sp[a->sp.kind == VALUE_SP ? 0 : 1];
 }
 
@@ -376,7 +404,7 @@ enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_
             note_call(&a, &a.states[0]);
         if (find_caller(&a))
             break;
-        if (over_calls || a.has_caller || !a.saw_call)
+        if (over_calls || (a.has_caller && a.saw_return) || !a.saw_call)
             return CALLER_NOT_FOUND;
         result = CALLER_IF_CALLS_RETURN;
     }
@@ -396,7 +424,7 @@ static bool search(struct analysis *a, const struct code *code, uint64_t entry, 
     for (bool over_calls = false;; over_calls = true) {
         struct place *place;
         begin(a, code, entry, true, over_calls);
-        a->is_search = true;
+        a->seeks = SEEKS_PLACE;
         a->goal = pc;
         while ((place = next_place(a)) != NULL) {
             place->is_queued = false;
@@ -406,6 +434,29 @@ static bool search(struct analysis *a, const struct code *code, uint64_t entry, 
         if (over_calls || !a->saw_call)
             return false;
     }
+}
+
+bool code_never_returns(const struct code *code, uint64_t pc) {
+    struct analysis a;
+    begin(&a, code, pc, true, true);
+    return !find_caller(&a) && !a.has_caller && !a.saw_open_path;
+}
+
+bool code_returns(const struct code *code, const struct code_place *place, uint64_t caller_sp) {
+    struct analysis a;
+    begin(&a, code, place->pc, true, true);
+    a.seeks = SEEKS_RETURN;
+    a.goal = caller_sp;
+    a.sp_at_start = place->sp;
+    a.fp_at_start = place->fp;
+    a.function_end = place->function_end;
+    struct place *next;
+    while ((next = next_place(&a)) != NULL) {
+        next->is_queued = false;
+        if (follow(&a, next) == PATH_GOAL)
+            return true;
+    }
+    return false;
 }
 
 bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc) {

@@ -51,6 +51,18 @@ bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc);
  * address being where this says. */
 bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
 
+/* Where a function stands: pc (perhaps a return address), sp and fp there, and where its code ends. */
+struct code_place {
+    uint64_t pc, sp, fp, function_end;
+};
+
+/* True when every path from pc ends in a trap or goes round for ever; calls are stepped over. */
+bool code_never_returns(const struct code *code, uint64_t pc);
+
+/* True when some path leads from there to an ordinary return, after which sp is caller_sp; calls are
+ * stepped over. What the function saved is then still needed, so that nothing has been written over it. */
+bool code_returns(const struct code *code, const struct code_place *place, uint64_t caller_sp);
+
 /* PLT stubs and the like, matched byte for byte: true when pc is inside one. */
 bool plt_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe);
 

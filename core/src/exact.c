@@ -188,6 +188,10 @@ enum exact_status exact_step(const struct exact_input *input, struct unspool_reg
         status = apply_all(&evaluator, &after);
     result->bad_address = evaluator.bad_address;
     result->function = input->image_base + program.start;
+    result->function_end = input->image_base + program.end;
+    result->cfa = evaluator.cfa;
+    result->replaces_registers =
+        !(program.flags & UNSPOOL_ROW_SIGNAL) && after.value[sp_register(input->arch)] != evaluator.cfa;
     result->may_overwrite_itself =
         !(program.flags & UNSPOOL_ROW_SIGNAL) && saves_exception_registers(&machine.rules);
     if (status == EXACT_OK)

@@ -9,8 +9,7 @@
 #include "instruction.h"
 #include "walk.h"
 
-/* True when the instruction before return_address is a call of any kind. */
-static bool follows_call(const struct code *code, uint64_t return_address) {
+bool follows_call(const struct code *code, uint64_t return_address) {
     uint8_t bytes[8];
     struct instruction instruction;
     bool is_aarch64 = code->unwinder->arch == UNSPOOL_AARCH64;
@@ -108,6 +107,14 @@ static bool follow_recipe(const struct code *code, const struct frame_recipe *re
     forget_others(frame);
     *result = become_caller(frame, &caller, step, how);
     return true;
+}
+
+enum step_result step_by_recipe(const struct code *code, const struct frame_recipe *recipe,
+                                struct frame *frame, struct step *step) {
+    enum step_result result;
+    if (follow_recipe(code, recipe, UNSPOOL_HOW_CODE_ANALYSIS, frame, step, &result))
+        return result;
+    return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
 }
 
 /* The caller of a function that has not touched the stack. */

@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 
+#include "code_scan.h"
 #include "pieces.h"
 #include "unwind_table.h"
 
@@ -20,6 +21,9 @@
 #define HASH_STEPS 512
 /* What an EXACT rule keeps of the rule that it stands for. */
 #define EXACT_KEEPS (UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_DEBUG_FRAME)
+
+/* What is asked of no code. */
+#define NEVER_DOUBTED (UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE)
 
 struct built_row {
     uint32_t from_base;
@@ -292,6 +296,14 @@ static bool add_rows(struct builder *builder, uint64_t start, uint64_t end, stru
            (entry + 1 == end || add_row(builder, entry + 1, (uint16_t)number));
 }
 
+/* Nothing but padding: what the CIE says holds throughout the function. */
+static bool is_one_row(const struct cfi_program *program) {
+    for (uint32_t i = 0; i < program->instructions_size; i++)
+        if (program->instructions[i] != 0) /* DW_CFA_nop */
+            return false;
+    return true;
+}
+
 /* Runs one piece's program and adds its rows, and a row that says nothing behind it. */
 static bool add_piece(struct builder *builder, const struct piece *piece) {
     const struct fde *fde = (const struct fde *)builder->fdes.items + piece->fde;
@@ -307,10 +319,14 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
     builder->work_left -= work;
     bool needs_program = false;
     bool ok = true;
+    bool is_doubted = is_one_row(&program) && piece->start == program.start && piece->end == program.end &&
+                      code_moves_sp(builder->reader.input, program.start, program.end);
     enum cfi_status status = cfi_begin(machine, &program);
     uint64_t start = piece->start;
     while (ok && status == CFI_ROW && (status = cfi_next_row(machine)) == CFI_ROW) {
         builder->last = to_rule(builder, &program);
+        if (is_doubted && !(builder->last.flags & NEVER_DOUBTED))
+            builder->last.flags |= UNSPOOL_ROW_DOUBTED;
         if (machine->row_end <= start)
             continue;
         uint64_t end = machine->row_end < piece->end ? machine->row_end : piece->end;

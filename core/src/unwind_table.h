@@ -23,7 +23,7 @@
 #include "unspool.h"
 
 #define TABLE_MAGIC 0x454c42544c505355u /* "USPLTBLE" */
-#define TABLE_VERSION 1u
+#define TABLE_VERSION 2u
 #define TABLE_NO_ENTRY UINT64_MAX
 
 /* Offsets from the CFA are kept in units of 8 bytes. */
@@ -126,6 +126,12 @@ static inline const struct rule *table_row_rule(const struct unspool_table *tabl
         return &rules[RULE_NONE];
     const uint16_t *row_rules = table_part(table, table->row_rules);
     return &rules[row_rules[row]];
+}
+
+/* Where the row that holds at a relative address starts; one does. */
+static inline uint64_t table_row_start(const struct unspool_table *table, uint64_t relative_address) {
+    const uint32_t *rows = table_part(table, table->rows);
+    return table->base + rows[table_find_row(table, relative_address)];
 }
 
 /* True when a row that table_find_row yielded ends at a relative address. */

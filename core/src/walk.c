@@ -24,9 +24,22 @@ static bool returns_from_signal(const struct code *code, const struct frame *fra
     return !frame->is_interrupted && is_signal_return(code, frame->pc, false);
 }
 
+/* True when a caller stands at the first byte of a function that has no caller of its own or gives up its
+ * stack for good, and no call is before it: its address was put on the stack by hand, as makecontext puts
+ * __start_context. */
+static bool begins_a_stack(const struct code *code, const struct unspool_module *module,
+                           const struct frame *frame) {
+    uint64_t relative_address = frame->pc - module->image_base;
+    const struct rule *rule = table_row_rule(module->table, table_find_row(module->table, relative_address));
+    if (frame->is_interrupted || !(rule->flags & (UNSPOOL_ROW_END | UNSPOOL_ROW_DOUBTED)) ||
+        follows_call(code, frame->pc))
+        return false;
+    return (rule->flags & UNSPOOL_ROW_END) || code_never_returns(code, frame->pc);
+}
+
 /* The rule that holds at a frame's lookup address; NULL: no module is there. */
 static inline const struct rule *find_rule(const struct code *code, const struct frame *frame) {
-    static const struct rule none = {.flags = UNSPOOL_ROW_NONE};
+    static const struct rule none = {.flags = UNSPOOL_ROW_NONE}, end = {.flags = UNSPOOL_ROW_END};
     uint64_t lookup = lookup_address(frame);
     uint64_t slot = lookup * 0x9e3779b97f4a7c15u >> 52;
     struct unspool_cache *cache = code->unwinder->cache;
@@ -42,6 +55,8 @@ static inline const struct rule *find_rule(const struct code *code, const struct
         if (table_row_ends_at(module->table, row, lookup + 1 - module->image_base)) {
             if (returns_from_signal(code, frame))
                 return &none;
+            if (begins_a_stack(code, module, frame))
+                return &end;
             if (frame->is_interrupted) /* what is cached must hold for a return address, too */
                 return rule;
         }
@@ -212,8 +227,9 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     /* Such code may switch stacks, so sp may go anywhere; the depth limit ends a cycle. */
     if (*pc == frame->pc && registers.value[sp_register(unwinder->arch)] == frame->sp)
         return end_stack(step, UNSPOOL_END_LOOP);
-    enum call_match match = CALL_MATCHES;
-    if (result.may_overwrite_itself)
+    struct code_place here = {frame->pc, frame->sp, frame->fp_is_known ? frame->fp : 0, result.function_end};
+    enum call_match match = result.replaces_registers ? CALL_UNKNOWN : CALL_MATCHES;
+    if (result.may_overwrite_itself && !code_returns(code, &here, result.cfa))
         match = match_call(code, *pc, result.function);
     if (match == CALL_ELSEWHERE)
         return end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
@@ -224,6 +240,25 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     if (match == CALL_UNKNOWN)
         step->how |= UNSPOOL_HOW_GUESS;
     return STEP_CALLER;
+}
+
+/* A function whose one row may not hold here: one path from its start says where sp is. */
+static enum step_result step_doubted(const struct code *code, const struct unspool_module *module,
+                                     const struct rule *rule, struct frame *frame, struct step *step) {
+    struct frame_recipe recipe;
+    uint64_t start = table_row_start(module->table, lookup_address(frame) - module->image_base);
+    if (!recipe_from_entry(code, module->image_base + start, lookup_address(frame), &recipe)) {
+        enum step_result result = step_by_rule(code, rule, frame, step);
+        step->how |= UNSPOOL_HOW_GUESS;
+        return result;
+    }
+    bool same_base = recipe.sp.kind == (RULE_CFA_BASE(rule) == UNSPOOL_CFA_FP ? VALUE_FP : VALUE_SP);
+    if (same_base && recipe.sp.offset == rule->cfa_offset)
+        return step_by_rule(code, rule, frame, step);
+    if (recipe.sp.kind == VALUE_UNKNOWN) /* it has left its callers' stack: for good, or for another's */
+        return end_stack(step,
+                         code_never_returns(code, frame->pc) ? UNSPOOL_END_ROOT : UNSPOOL_END_NO_UNWIND_INFO);
+    return step_by_recipe(code, &recipe, frame, step);
 }
 
 /* Rules that are not just arithmetic. */
@@ -239,6 +274,8 @@ static enum step_result step_special(const struct code *code, const struct rule 
         return step_exactly(code, module, frame, step);
     if (rule->flags & UNSPOOL_ROW_NONE)
         return step_without_rule(code, module, frame, step);
+    if (rule->flags & UNSPOOL_ROW_DOUBTED)
+        return step_doubted(code, module, rule, frame, step);
     enum step_result result = step_by_rule(code, rule, frame, step);
     if (result == STEP_CALLER) { /* a signal frame that its CFI describes by offsets alone */
         frame->is_interrupted = true;
@@ -250,7 +287,8 @@ static enum step_result step_special(const struct code *code, const struct rule 
 /* The step from a frame to its caller. Whether the caller's pc is mapped shows at the next step. */
 static inline enum step_result take_step(const struct code *code, struct frame *frame, struct step *step) {
     const struct rule *rule = find_rule(code, frame);
-    const uint8_t special = UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE;
+    const uint8_t special =
+        UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE | UNSPOOL_ROW_DOUBTED;
     enum step_result result;
     if (!rule)
         result = frame->is_interrupted ? step_unmapped(code, frame, step)

@@ -69,6 +69,14 @@ enum call_match {
 };
 enum call_match match_call(const struct code *code, uint64_t return_address, uint64_t function);
 
+/* fallback.c: true when the instruction before return_address is a call of any kind. */
+bool follows_call(const struct code *code, uint64_t return_address);
+
+/* fallback.c: the step that a proved recipe says. */
+struct frame_recipe;
+enum step_result step_by_recipe(const struct code *code, const struct frame_recipe *recipe,
+                                struct frame *frame, struct step *step);
+
 /* fallback.c: what is tried, in this order, where no file says anything. */
 enum step_result step_without_rule(const struct code *code, const struct unspool_module *module,
                                    struct frame *frame, struct step *step);

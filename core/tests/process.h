@@ -116,8 +116,9 @@ static inline void interrupted_at(struct process *p, uint64_t pc, uint64_t sp) {
 
 static inline void compile_process(struct process *p) {
     const struct unspool_section sections[] = {as_section(&p->eh_frame, UNSPOOL_EH_FRAME)};
+    const struct unspool_section code = {.bytes = p->code, .size = CODE_SIZE};
     const struct unspool_compile_input input = {
-        .arch = p->unwinder.arch, .section_count = 1, .sections = sections};
+        .arch = p->unwinder.arch, .section_count = 1, .sections = sections, .code = &code, .code_count = 1};
     struct unspool_problems problems;
     unspool_table_free(p->table);
     CHECK_EQUAL(unspool_table_compile(&input, &p->table, &problems), UNSPOOL_OK);

@@ -167,9 +167,11 @@ static void loops(void) {
 static void what_leaves_a_path_open(void) {
     EXPECT(UNSPOOL_X86_64, "ffe0" /* jmp *%rax */, 0, "none");
     EXPECT(UNSPOOL_X86_64,
+           "50"
            "7402"
            "ffe0"
-           "c3" /* je 4; jmp *%rax; ret */,
+           "58"
+           "c3" /* push; je 5; jmp *%rax; pop; ret: the jump goes on with another sp than the return */,
            0, "none");
     EXPECT(UNSPOOL_X86_64,
            "7401"
@@ -338,6 +340,11 @@ static void what_lies_below_sp_is_gone_after_a_call(void) {
 }
 
 static void jumps_are_followed(void) {
+    EXPECT(UNSPOOL_X86_64,
+           "7402"
+           "ffe0"
+           "c3" /* je 4; jmp *%rax; ret: wherever the jump goes, it is with the return's sp */,
+           0, "proved: ra=[sp+0] sp=sp+8 fp=fp+0");
     EXPECT(UNSPOOL_X86_64,
            "eb01"
            "06"

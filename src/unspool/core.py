@@ -124,8 +124,10 @@ class Table:
         text_address: int,
         data_address: int,
         entry_address: int,
+        code: Sequence[tuple[int, Buffer]] = (),
     ) -> tuple["Table", int, list[Problem]]:
-        """The table, how many problems there were, and the first of them."""
+        """The table, how many problems there were, and the first of them. code: executable segments, by
+        virtual address."""
         buffers = [ffi.from_buffer("uint8_t[]", section.data) for section in sections]
         array = ffi.new("struct unspool_section[]", len(sections))
         for target, section, data in zip(array, sections, buffers, strict=True):
@@ -136,6 +138,11 @@ class Table:
         given.arch, given.section_count, given.sections = ARCHITECTURES[arch], len(sections), array
         given.image_address, given.entry_address = image_address, entry_address
         given.text_address, given.data_address = text_address, data_address
+        code_buffers = [ffi.from_buffer("uint8_t[]", data) for _, data in code]
+        code_array = ffi.new("struct unspool_section[]", len(code))
+        for target, (address, _), data in zip(code_array, code, code_buffers, strict=True):
+            target.bytes, target.size, target.address = data, len(data), address
+        given.code, given.code_count = code_array, len(code)
         result = ffi.new("struct unspool_table **")
         problems = ffi.new("struct unspool_problems *")
         status = _library.unspool_table_compile(given, result, problems)

@@ -38,6 +38,8 @@ struct unspool_compile_input {
     uint64_t text_address;
     uint64_t data_address;
     uint64_t entry_address;
+    const struct unspool_section *code;
+    uint64_t code_count;
 };
 enum unspool_problem_kind {
     UNSPOOL_PROBLEM_TRUNCATED = 1,
@@ -78,7 +80,8 @@ enum unspool_row_flag {
     UNSPOOL_ROW_END = 4,
     UNSPOOL_ROW_EXACT = 8,
     UNSPOOL_ROW_NONE = 16,
-    UNSPOOL_ROW_DEBUG_FRAME = 32
+    UNSPOOL_ROW_DEBUG_FRAME = 32,
+    UNSPOOL_ROW_DOUBTED = 64
 };
 struct unspool_row {
     uint64_t start, end;

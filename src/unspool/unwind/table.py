@@ -57,6 +57,7 @@ class RowFlag(IntFlag):
     EXACT = 8  # no rule can say it: see UnwindTable.exact
     NONE = 16  # nothing is known here
     DEBUG_FRAME = 32  # from .debug_frame, not from .eh_frame
+    DOUBTED = 64  # the function has one row, though its code moves sp: its code is asked, too
 
 
 class ExactKind(IntEnum):
@@ -115,6 +116,11 @@ class UnwindTable:
             text_address=binary.text_address,
             data_address=binary.data_address,
             entry_address=binary.entry,
+            code=[
+                (segment.address, binary.code(segment.address, segment.file_size))
+                for segment in binary.segments
+                if segment.executable
+            ],
         )
         problems = (Problem(ProblemKind(p.kind), sections[p.section].kind, p.offset) for p in first)
         return cls(table, count, tuple(problems))

@@ -1,0 +1,15 @@
+/*
+ * code_scan.h: what a file's own code says of its unwind information, when a table is compiled.
+ */
+#ifndef UNSPOOL_CODE_SCAN_H
+#define UNSPOOL_CODE_SCAN_H
+
+#include <stdbool.h>
+
+#include "unspool.h"
+
+/* True when an instruction in start <= relative address < end moves sp. Instructions are decoded one after
+ * the other; what can't be decoded, or is not there, ends the search. */
+bool code_moves_sp(const struct unspool_compile_input *input, uint64_t start, uint64_t end);
+
+#endif
