@@ -205,6 +205,20 @@ static void an_offset_that_is_no_multiple_of_8_is_exact(void) {
     expect_row(0x1000, 0x1000, 0x1020, UNSPOOL_ROW_EXACT);
 }
 
+/* Slots are kept in 16 bits, of which the lowest number says "unknown". */
+static void slots_up_to_the_limit(void) {
+    compile_one(UNSPOOL_X86_64, CFI(0x11, RBP, 0x81, 0x80, 0x7e)); /* -32767 * -8 */
+    CHECK_EQUAL(row.flags, 0);
+    CHECK_EQUAL(row.fp_offset, 32767 * 8);
+    compile_one(UNSPOOL_X86_64, CFI(0x11, RBP, 0x80, 0x80, 0x7e));
+    CHECK_EQUAL(row.flags, UNSPOOL_ROW_EXACT);
+    compile_one(UNSPOOL_X86_64, CFI(OFFSET(RBP, ULEB3(32767))));
+    CHECK_EQUAL(row.flags, 0);
+    CHECK_EQUAL(row.fp_offset, -32767 * 8);
+    compile_one(UNSPOOL_X86_64, CFI(OFFSET(RBP, ULEB3(32768))));
+    CHECK_EQUAL(row.flags, UNSPOOL_ROW_EXACT);
+}
+
 static void what_a_rule_can_say_is_not_exact(void) {
     compile_one(UNSPOOL_X86_64, CFI(UNDEFINED(RAX), UNDEFINED(R8), OFFSET(RBX, 3), OFFSET(R15, 4),
                                     SAME_VALUE(R12), UNDEFINED(R13), OFFSET(17, 5), DEF_CFA_OFFSET(12)));
@@ -270,6 +284,10 @@ static void the_entry_points_first_byte_ends_the_stack(void) {
     input.entry_address = 0x40102f; /* the last byte */
     compile();
     expect_row(0x102f, 0x102f, 0x1030, UNSPOOL_ROW_END);
+    expect_row(0x1030, 0x1030, 0x1100, UNSPOOL_ROW_NONE);
+    input.entry_address = 0x401030; /* behind it */
+    compile();
+    expect_row(0x102f, 0xff0, 0x1030, 0);
     expect_row(0x1030, 0x1030, 0x1100, UNSPOOL_ROW_NONE);
     input.entry_address = 0x400100; /* no row is there */
     compile();
@@ -370,6 +388,7 @@ int main(void) {
     RUN(lookups_in_a_large_table);
     RUN(what_no_rule_can_say_is_exact);
     RUN(an_offset_that_is_no_multiple_of_8_is_exact);
+    RUN(slots_up_to_the_limit);
     RUN(what_a_rule_can_say_is_not_exact);
     RUN(exact_rows_are_spelled_out);
     RUN(an_undefined_return_address_ends_the_stack);

@@ -217,6 +217,9 @@ static void what_lookups_rely_on_is_checked(void) {
     REFUSED(functions[0].program = UINT64_MAX - 7);
     REFUSED(program->initial_size = UINT32_MAX);
     REFUSED(program->instructions_size = UINT32_MAX);
+    REFUSED(program->initial_size = (uint32_t)(table->program_bytes - sizeof *program) + 1);
+    REFUSED(program->instructions_size =
+                (uint32_t)(table->program_bytes - sizeof *program - program->initial_size) + 1);
     REFUSED(program->end = program->start - 1);
     REFUSED(program->return_address_register = UNSPOOL_REGISTERS + 1);
 }
