@@ -131,6 +131,17 @@ static bool leaf_caller(const struct code *code, const struct frame *frame, stru
     return memory_read_u64(code->memory, frame->sp, &caller->pc) && follows_call(code, caller->pc);
 }
 
+/* Code that was made at run time may push the addresses of its own parts, as the interpreter of a JVM
+ * does. These follow no call; what speaks for them is that the chain of records goes on above. */
+static bool is_pushed_by_hand(const struct code *code, const struct frame *frame,
+                              const struct caller *caller) {
+    const struct unspool_module *from = find_module(code->unwinder, frame->pc);
+    const struct unspool_module *to = find_module(code->unwinder, caller->pc);
+    uint64_t next;
+    return from && !from->table && to && !to->table && caller->fp > frame->fp && caller->fp % 8 == 0 &&
+           memory_read_u64(code->memory, caller->fp, &next);
+}
+
 /* The caller by the frame record at fp: caller's fp, return address. */
 static bool frame_pointer_caller(const struct code *code, const struct frame *frame, struct caller *caller) {
     *caller = (struct caller){.sp = frame->fp + 16, .fp_is_known = true};
@@ -140,7 +151,7 @@ static bool frame_pointer_caller(const struct code *code, const struct frame *fr
         !memory_read_u64(code->memory, frame->fp + 8, &caller->pc))
         return false;
     caller->pc = strip_pac(code->unwinder, caller->pc);
-    return follows_call(code, caller->pc);
+    return follows_call(code, caller->pc) || is_pushed_by_hand(code, frame, caller);
 }
 
 /* As is_proved_by_call; the function's own code then knows the caller's sp and fp best. */

@@ -139,6 +139,33 @@ static void a_frame_record(void) {
     }
 }
 
+/* Interrupted in code without a file, which was entered by a jump from other such code, which outer called.
+ */
+static void frame_records_of_code_that_was_made_at_run_time(void) {
+    static const uint8_t jumps[64] = {0xff, 0xe0, [32] = 0xff, 0xe0};
+    begin(UNSPOOL_X86_64, X86_64_JUMP);
+    p.modules[1] = (struct unspool_module){.start = CODE_AT + 0x10000,
+                                           .end = CODE_AT + 0x10040,
+                                           .image_base = CODE_AT + 0x10000,
+                                           .code = jumps,
+                                           .code_size = sizeof jumps};
+    p.unwinder.module_count = 2;
+    record_stack();
+    indirect_call();
+    interrupted_at(&p, CODE_AT + 0x10000, SP);
+    set_register(&p, RBP, SP + 0x20);
+    put(&p, SP + 0x20, SP + 0x40);
+    put(&p, SP + 0x28, CODE_AT + 0x10020);
+    expect_walk(&p, UNSPOOL_END_ROOT,
+                FRAMES({CODE_AT + 0x10000, INTERRUPTED}, {CODE_AT + 0x10020, BY_FRAME_POINTER | GUESSED},
+                       {RETURNED, BY_FRAME_POINTER | GUESSED}, {CODE_AT + ROOT + 8, BY_CFI}));
+    put_code(&p, OUTER + 0xe, CFI(0x90, 0x90)); /* what has a file is only returned to behind a call */
+    expect_walk(&p, UNSPOOL_END_NO_UNWIND_INFO,
+                FRAMES({CODE_AT + 0x10000, INTERRUPTED}, {CODE_AT + 0x10020, BY_FRAME_POINTER | GUESSED}));
+    put(&p, SP + 0x20, 0xf0); /* a chain that does not go on */
+    expect_walk(&p, UNSPOOL_END_NO_UNWIND_INFO, FRAMES({CODE_AT + 0x10000, INTERRUPTED}));
+}
+
 static void frame_records_that_cannot_be(void) {
     begin(UNSPOOL_X86_64, X86_64_JUMP);
     record_stack(); /* no call stands before its return address */
@@ -201,6 +228,7 @@ int main(void) {
     RUN(what_was_not_called_has_no_caller);
     RUN(a_direct_call_of_another_function);
     RUN(a_frame_record);
+    RUN(frame_records_of_code_that_was_made_at_run_time);
     RUN(frame_records_that_cannot_be);
     RUN(a_caller_without_cfi);
     RUN(other_registers_are_forgotten);
