@@ -171,6 +171,14 @@ static bool saves_exception_registers(const struct cfi_rules *rules) {
     return rules->kind[0] == UNSPOOL_EXACT_OFFSET && rules->kind[1] == UNSPOOL_EXACT_OFFSET;
 }
 
+/* A CFA that is not the caller's sp belongs to no frame. (Where both happen to be equal, too: the buffer that
+ * longjmp is given may be the first thing on the stack that it goes to.) */
+static bool replaces_sp(const struct cfi_rules *rules, uint32_t arch) {
+    uint32_t sp = sp_register(arch);
+    bool is_cfa = rules->kind[sp] == UNSPOOL_EXACT_VAL_OFFSET && rules->value[sp].number == 0;
+    return rules->kind[sp] != UNSPOOL_EXACT_UNSPECIFIED && !is_cfa;
+}
+
 enum exact_status exact_step(const struct exact_input *input, struct unspool_registers *registers,
                              struct exact_result *result) {
     struct cfi_program program;
@@ -191,7 +199,7 @@ enum exact_status exact_step(const struct exact_input *input, struct unspool_reg
     result->function_end = input->image_base + program.end;
     result->cfa = evaluator.cfa;
     result->replaces_registers =
-        !(program.flags & UNSPOOL_ROW_SIGNAL) && after.value[sp_register(input->arch)] != evaluator.cfa;
+        !(program.flags & UNSPOOL_ROW_SIGNAL) && replaces_sp(&machine.rules, input->arch);
     result->may_overwrite_itself =
         !(program.flags & UNSPOOL_ROW_SIGNAL) && saves_exception_registers(&machine.rules);
     if (status == EXACT_OK)

@@ -28,9 +28,9 @@ struct exact_result {
     uint64_t function;     /* address where the frame's function starts */
     uint64_t function_end; /* and ends */
     uint64_t cfa;
-    bool replaces_registers;   /* the caller's sp is not the CFA, though no signal handler returns: registers
-                                  are being replaced by others (longjmp, setcontext), and what is found is
-                                  where control goes */
+    bool replaces_registers;   /* sp has a rule of its own, though no signal handler returns: registers are
+                                  being replaced by others (longjmp, setcontext), and what is found is where
+                                  control goes */
     bool may_overwrite_itself; /* it keeps the registers that pass an exception to its handler: such a
                                   function, _Unwind_Resume for one, writes the handler's frame over its
                                   own before it goes there */
