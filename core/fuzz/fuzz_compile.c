@@ -3,7 +3,7 @@
  * and spelled out as it is looked up.
  *
  * Input: choices, where to split the rest into two sections, the first section's address (a multiple of
- * 16), the entry point; then the sections.
+ * 16), the entry point; then the sections. The second one is the code, too.
  */
 #include "input.h"
 
@@ -15,6 +15,7 @@ enum choices {
     SECOND_IS_OPEN_ENDED = 16,
     HAS_IMAGE_ADDRESS = 32,
     HAS_BASES = 64,
+    HAS_CODE = 128,
 };
 
 static void check_inside(const struct unspool_table *table, const uint8_t *bytes, uint64_t size) {
@@ -83,6 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
          choices & SECOND_IS_DEBUG ? UNSPOOL_DEBUG_FRAME : UNSPOOL_EH_FRAME,
          (choices & SECOND_IS_OPEN_ENDED) != 0},
     };
+    const struct unspool_section code = {.bytes = bytes[1], .size = cursor_left(&input), .address = 0x2000};
     const struct unspool_compile_input compile = {
         .arch = choices & AARCH64 ? UNSPOOL_AARCH64 : UNSPOOL_X86_64,
         .section_count = 2,
@@ -91,6 +93,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         .text_address = choices & HAS_BASES ? 0x2000 : 0,
         .data_address = choices & HAS_BASES ? 0x3000 : 0,
         .entry_address = entry,
+        .code = &code,
+        .code_count = choices & HAS_CODE ? 1 : 0,
     };
     struct unspool_table *table;
     struct unspool_problems problems;

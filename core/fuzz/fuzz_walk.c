@@ -33,8 +33,13 @@ static uint8_t *compile_table(uint32_t arch, struct cursor cfi, uint64_t *size) 
     uint8_t *copy = copy_of(&cfi);
     const struct unspool_section section = {
         .bytes = copy, .size = cursor_left(&cfi), .kind = UNSPOOL_EH_FRAME, .address = 0x3000};
-    const struct unspool_compile_input input = {
-        .arch = arch, .section_count = 1, .sections = &section, .entry_address = 0x1800};
+    const struct unspool_section code = {.bytes = p.code, .size = CODE_SIZE};
+    const struct unspool_compile_input input = {.arch = arch,
+                                                .section_count = 1,
+                                                .sections = &section,
+                                                .entry_address = 0x1800,
+                                                .code = &code,
+                                                .code_count = 1};
     struct unspool_table *table;
     struct unspool_problems problems;
     check(unspool_table_compile(&input, &table, &problems) == UNSPOOL_OK);
@@ -172,12 +177,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (input.failed)
         return 0;
     struct cursor changes = take_up_to(&input, 4u * change_count);
-    uint8_t *table = make_table(choices, changes, take_up_to(&input, table_size));
-    if (!table)
-        return 0;
+    struct cursor table_bytes = take_up_to(&input, table_size);
     struct cursor code = take_up_to(&input, code_size < 0x800 ? code_size : 0x800);
     memset(p.code, choices & AARCH64 ? 0 : 0xcc, sizeof p.code); /* traps: nothing to follow for long */
     memcpy(p.code + 0x1000, code.at, cursor_left(&code));
+    uint8_t *table = make_table(choices, changes, table_bytes);
+    if (!table)
+        return 0;
     make_process(choices, address_size, border, table);
     uint64_t stack_size = 8 * read_words(&input, p.stack, WORDS);
     uint64_t other_size = 8 * read_words(&input, p.other, WORDS);

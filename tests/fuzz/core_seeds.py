@@ -143,8 +143,9 @@ def exact_seeds() -> dict[str, bytes]:
     return seeds
 
 
-def walk_section(arch: str) -> bytes:
-    """Functions at 0x1000 (root), 0x1040 and 0x1080 (by fp), 0x10c0 (exact)."""
+def walk_section(arch: str, is_doubted: bool = False) -> bytes:
+    """Functions at 0x1000 (root), 0x1040 and 0x1080 (by fp), 0x10c0 (exact). is_doubted: the first has one
+    row, which its code, if any, does not follow."""
     is_aarch64 = arch == "aarch64"
     fp, saved, ra = (29, 19, 30) if is_aarch64 else (6, 3, 16)
     spec = dwarf.CieSpec(
@@ -156,7 +157,7 @@ def walk_section(arch: str) -> bytes:
     )
     section = dwarf.eh_frame()
     cie = section.cie(spec)
-    section.fde(cie, 0x1000, 0x40, dwarf.undefined(ra))
+    section.fde(cie, 0x1000, 0x40, *(() if is_doubted else (dwarf.undefined(ra),)))
     section.fde(cie, 0x1040, 0x40, dwarf.def_cfa_offset(32), dwarf.offset(ra, 1), dwarf.offset(saved, 2))
     section.fde(cie, 0x1080, 0x40, dwarf.def_cfa(fp, 16), dwarf.offset(ra, 1), dwarf.offset(fp, 2))
     section.fde(cie, 0x10C0, 0x40, dwarf.def_cfa(saved, 16), dwarf.offset(ra, 1))
@@ -185,10 +186,12 @@ def walk_seeds() -> dict[str, bytes]:
             code_address(0),
         )
         cfi = walk_section(arch)
+        in_code = {pc: 1 << 5 | 4}  # 0x401004
         for name, choices, table, changes in (
             ("rules", 0, cfi, b""),
             ("two_modules", 16, cfi, b""),
             ("code", 8 | 4, b"", b""),
+            ("doubted", 0, walk_section(arch, is_doubted=True), b""),
             ("damaged", 0, cfi, dwarf.u16(0x140) + dwarf.u16(0x0101)),
         ):
             changed = bytes([len(changes) // 4])
@@ -199,7 +202,8 @@ def walk_seeds() -> dict[str, bytes]:
                 + changed
                 + b"\x06"
             )
-            body = registers(0xFFFFFFFF, values) + changes + table + code + bytes(memory)
+            at = values | in_code if name in ("code", "doubted") else values
+            body = registers(0xFFFFFFFF, at) + changes + table + code + bytes(memory)
             seeds[f"{arch}_{name}"] = head + body
     return seeds
 
