@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from unspool.binaries import BinaryError
+from unspool.binaries import Binary, BinaryError
 from unspool.capture import ptrace
 from unspool.capture.core_file import CoreFile
 from unspool.capture.core_files import CoreFiles
@@ -21,12 +21,11 @@ from unspool.capture.process import CapturedProcess, CapturedThread
 from unspool.capture.stack_copy import copy_stacks
 from unspool.core import Table, byte_count
 from unspool.unwind import Snapshot, Stack, Unwinder, UnwindTable
-from unspool.unwind.table import table_of
 from unspool.unwind.table_cache import cached_table
 
 _CODE_LIMIT = 64 << 20  # bytes of code that no file has (JIT)
 # Of all threads together; more than there is in any core that is not made to be too much.
-_COPY_LIMIT = 16 << 30
+_COPY_LIMIT = 4 << 30
 _FRAME_LIMIT = 1 << 24
 
 
@@ -63,6 +62,7 @@ class CoreDump(CapturedProcess):
         self._threads = {thread.tid: thread for thread in notes.threads}
         self._files = CoreFiles(self.arch, executable, sysroots)
         self._modules = CoreModules(core, self.memory_map, notes.auxiliary, self._files)
+        self._tables: dict[Binary, UnwindTable] = {}
         self._code: list[tuple[int, bytes]] = []
         self.missing = self._files.missing
         self.unchecked = self._files.unchecked
@@ -127,12 +127,15 @@ class CoreDump(CapturedProcess):
     def _add(self, placed: PlacedFile) -> None:
         """A file whose unwind information can't be read (the core does not have those pages) still says
         what is code. What is only in the core goes into no cache: it need not be what the file says."""
-        try:
-            table = table_of(placed.binary) if placed.in_core else cached_table(placed.binary)
-        except BinaryError as error:
-            table = _empty_table(self.arch)
-            if not placed.in_core:
-                self.missing[placed.name] = f"its unwind information can't be read: {error.what}"
+        table = self._tables.get(placed.binary)
+        if table is None:
+            try:
+                table = UnwindTable.compile(placed.binary) if placed.in_core else cached_table(placed.binary)
+            except BinaryError as error:
+                table = _empty_table(self.arch)
+                if not placed.in_core:
+                    self.missing[placed.name] = f"its unwind information can't be read: {error.what}"
+            self._tables[placed.binary] = table
         try:
             self.unwinder.add_module(
                 placed.binary,
@@ -151,25 +154,29 @@ class CoreDump(CapturedProcess):
 
     def capture(self, tids: list[int] | None = None) -> Iterator[CapturedThread]:
         """Each thread, or those of tids, in the core's order: the one that died first. The core knows no
-        thread's state, and no name but the process's."""
-        for thread in self._threads.values():
-            if tids is None or thread.tid in tids:
-                yield self._capture_thread(thread)
+        thread's state, and no name but the process's. Call load_modules before: it finds code to copy too."""
+        for note in self._chosen(tids):
+            yield self._capture_thread(note)
+
+    def _chosen(self, tids: list[int] | None) -> list[ThreadNote]:
+        return [note for note in self._threads.values() if tids is None or note.tid in tids]
 
     def stacks(self, tids: list[int] | None = None) -> list[tuple[CapturedThread, Stack | None]]:
         """Threads are returned without their memory."""
         self.load_modules()
         result: list[tuple[CapturedThread, Stack | None]] = []
         copied = frames = 0
-        for thread in self.capture(tids):
+        code_size = sum(len(data) for _, data in self._code)
+        for note in self._chosen(tids):
             if copied > _COPY_LIMIT or frames > _FRAME_LIMIT:
-                problem = "the stacks before it were too large; name it with --thread"
-                result.append((CapturedThread(thread.tid, thread.name, "", problem=problem), None))
+                problem = "the stacks before it are too large; name it with --thread"
+                result.append((CapturedThread(note.tid, "", "", problem=problem), None))
                 continue
+            thread = self._capture_thread(note)
             stack = self.walk(thread)
-            regions = thread.memory.regions if thread.memory is not None else []
-            copied += sum(byte_count(data) for _, data in regions) - sum(len(data) for _, data in self._code)
-            frames += len(stack) if stack is not None else 0
+            if thread.memory is not None and stack is not None:
+                copied += sum(byte_count(data) for _, data in thread.memory.regions) - code_size
+                frames += len(stack)
             result.append((replace(thread, memory=None), stack))
         return result
 

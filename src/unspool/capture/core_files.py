@@ -22,6 +22,7 @@ class CoreFiles:
     sysroots: Sequence[str]
     missing: dict[str, str] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
+    _opened: dict[tuple[int, int], Binary] = field(default_factory=dict)  # by device and inode number
 
     def find(
         self, path: str, image: Binary | None, fits: Callable[[Binary], bool], *, is_program: bool = False
@@ -31,12 +32,13 @@ class CoreFiles:
         reason = "not found"
         for candidate in self._candidates(path, image, is_program):
             try:
-                binary, difference = self._checked(Binary.open(candidate), image, fits)
+                binary = self._open(candidate)
+                difference = self._difference(binary, image, fits)
             except BinaryError as error:
-                binary, difference = None, error.what
                 if isinstance(error.__cause__, FileNotFoundError) and candidate != self.executable:
                     continue
-            if binary is not None:
+                difference = error.what
+            if not difference:
                 if image is None:
                     self.unchecked.append(candidate)
                 return binary
@@ -61,35 +63,31 @@ class CoreFiles:
         if image is not None and image.build_id is not None:
             yield str(_debuginfod_cache() / image.build_id.hex() / "executable")
 
-    def _checked(
-        self, binary: Binary, image: Binary | None, fits: Callable[[Binary], bool]
-    ) -> tuple[Binary | None, str]:
-        """The file, if it is the one of the core; else why not. Raises BinaryError."""
-        difference = _difference(binary, image, self.arch)
-        if not difference and not fits(binary):
-            difference = "its code is not what is mapped in the core"
-        if not difference:
-            return binary, ""
-        binary.close()
-        return None, difference
+    def _open(self, path: str) -> Binary:
+        """One Binary a file, however many paths lead to it. Raises BinaryError."""
+        try:
+            status = Path(path).stat()
+        except (OSError, ValueError):
+            return Binary.open(path)  # which says why not
+        key = (status.st_dev, status.st_ino)
+        if key not in self._opened:
+            self._opened[key] = Binary.open(path)
+        return self._opened[key]
 
-
-def _difference(binary: Binary, image: Binary | None, arch: str) -> str:
-    """Why a file is not the one that was mapped; "" if it is, or if nothing tells. Raises BinaryError."""
-    if binary.type not in ("exec", "dyn"):
-        return "neither a program nor a library"
-    if binary.arch != arch:
-        return f"for {binary.arch}, the core is for {arch}"
-    if image is None:
-        return ""
-    if image.build_id is not None:
-        found = binary.build_id
-        if found == image.build_id:
-            return ""
-        return f"its build id is {found.hex() if found else 'missing'}, the core has {image.build_id.hex()}"
-    if (binary.entry, binary.segments) != (image.entry, image.segments):
-        return "its program headers differ from those in the core"
-    return ""
+    def _difference(self, binary: Binary, image: Binary | None, fits: Callable[[Binary], bool]) -> str:
+        """Why a file is not the one that was mapped; "" if it is, or if nothing tells. Raises BinaryError."""
+        if binary.type not in ("exec", "dyn"):
+            return "neither a program nor a library"
+        if binary.arch != self.arch:
+            return f"for {binary.arch}, the core is for {self.arch}"
+        if image is not None and image.build_id is not None:
+            found = binary.build_id
+            if found != image.build_id:
+                expected = image.build_id.hex()
+                return f"its build id is {found.hex() if found else 'missing'}, the core has {expected}"
+        elif image is not None and (binary.entry, binary.segments) != (image.entry, image.segments):
+            return "its program headers differ from those in the core"
+        return "" if fits(binary) else "its code is not what is mapped in the core"
 
 
 def _debuginfod_cache() -> Path:
