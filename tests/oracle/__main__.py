@@ -1,31 +1,56 @@
 """make oracle: steps every combination and reports. Exits with 1 when a stack was wrong and called complete,
 a program failed, or a truth could not be kept.
 
-    python -m tests.oracle [--quick] [--only TEXT] [--top N] [--json FILE]
+    python -m tests.oracle [--quick] [--only TEXT] [--jobs N] [--top N] [--json FILE] [--write-docs]
+
+What a combination showed is kept in out/oracle/results; it is stepped again only when its program, the core,
+the product's reading of files or the oracle itself has changed, so that a run that was stopped goes on.
 """
 
 import argparse
 import json
+import os
 import sys
 import tempfile
-from dataclasses import asdict
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
 from tests.oracle.combinations import Combination, combinations
+from tests.oracle.document import write_document
 from tests.oracle.kinds import VERDICTS, Kind, collect
-from tests.oracle.tracing import Tables, Trace, build_tracer, trace
+from tests.oracle.tracing import CORE, HERE, Tables, build_tracer, trace
 
-OUT = Path(__file__).parent.parent.parent / "out" / "oracle"
+OUT = HERE.parent.parent / "out" / "oracle"
+KEPT = OUT / "results"
 WRONG = {"guessed_wrong", "wrong", "wrong_complete"}
 READERS = {"process": "the process's memory, all registers", "copy": "a copy of the stack; pc, sp, fp"}
+
+
+@cache
+def state() -> str:
+    """What decides every result: the core, the package's reading of files, the oracle."""
+    binaries = HERE.parent.parent / "src" / "unspool" / "binaries"
+    sources = [
+        *CORE.glob("src/*.[ch]"),
+        *CORE.glob("include/*.h"),
+        *binaries.glob("*.py"),
+        *HERE.glob("*.[ch]"),
+    ]
+    digest = sha256()
+    for path in sorted(sources):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def problems(name: str, results: dict[str, Any]) -> list[str]:
     """What makes the run fail."""
     found = []
-    if results["exit_code"] != 0:
+    if results["exit_code"] != 0 and not results.get("stopped"):
         found.append(f"{name}: ended with {results['exit_code']}, signal {results['killed_by']}")
     for reader in READERS:
         if results[reader]["wrong_complete"]:
@@ -73,76 +98,126 @@ def show_kinds(kinds: list[Kind], top: int) -> None:
     print(f"\n{len(kinds)} kinds in all; --top shows more, --json writes all")
 
 
-def run_all(chosen: list[Combination]) -> tuple[dict[str, dict[str, Any]], list[Kind]]:
-    """Step them one after the other, printing a line for each reader as it ends."""
-    OUT.mkdir(parents=True, exist_ok=True)
+def result_file(combination: Combination) -> Path:
+    return KEPT / f"{combination.name}.json"
+
+
+def kept(combination: Combination) -> dict[str, Any] | None:
+    """What an earlier run found, if nothing has changed since."""
+    file = result_file(combination)
+    if not file.exists():
+        return None
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found if found["state"] == state() and found["key"] == combination.key else None
+
+
+def step(combination: Combination, tracer: Path, cpu: int) -> dict[str, Any]:
+    """Step one combination and keep what it showed."""
+    with tempfile.TemporaryDirectory() as folder:
+        traced = trace(
+            tracer,
+            combination.command(OUT),
+            Tables(Path(folder)),
+            Path(folder),
+            from_entry=combination.from_entry,
+            threads=combination.threads,
+            born=combination.born,
+            steps=combination.steps,
+            cpu=cpu,
+        )
+        kinds: dict[tuple[str, str, str], Kind] = {}
+        collect(kinds, combination.name, traced)
+    results = {key: value for key, value in traced.results.items() if key != "kinds"}
+    results["stopped"] = combination.steps is not None and results["steps"] >= combination.steps
+    found = {"state": state(), "key": combination.key, "results": results}
+    found["kinds"] = [kind.as_json() for kind in kinds.values()]
+    partial = result_file(combination).with_suffix(".partial")
+    partial.write_text(json.dumps(found))
+    partial.replace(result_file(combination))
+    return found
+
+
+def run_all(chosen: list[Combination], jobs: int) -> tuple[dict[str, dict[str, Any]], list[Kind]]:
+    """Step what is not known yet, so many at a time, printing a line for each reader as it ends."""
+    KEPT.mkdir(parents=True, exist_ok=True)
     tracer = build_tracer(OUT)
+    processors: SimpleQueue[int] = SimpleQueue()
+    for cpu in sorted(os.sched_getaffinity(0))[:jobs]:
+        processors.put(cpu)
+
+    def one(combination: Combination) -> dict[str, Any]:
+        cpu = processors.get()
+        try:
+            return kept(combination) or step(combination, tracer, cpu)
+        finally:
+            processors.put(cpu)
+
     all_results: dict[str, dict[str, Any]] = {}
     kinds: dict[tuple[str, str, str], Kind] = {}
     print(head())
-    with tempfile.TemporaryDirectory() as folder:
-        tables = Tables(Path(folder))
-        for combination in chosen:
-            traced = step(combination, tracer, tables, Path(folder))
-            collect(kinds, combination.name, traced)
-            results = all_results[combination.name] = traced.results
+    with ThreadPoolExecutor(processors.qsize()) as pool:
+        for combination, found in zip(chosen, pool.map(one, chosen), strict=True):
+            all_results[combination.name] = found["results"]
+            for described in found["kinds"]:
+                Kind.from_json(described).add_to(kinds)
             for reader in READERS:
-                print(line(combination.name, results, reader), flush=True)
+                print(line(combination.name, found["results"], reader), flush=True)
+    return all_results, by_rank(kinds)
+
+
+def known(chosen: list[Combination]) -> tuple[dict[str, dict[str, Any]], list[Kind]]:
+    """What earlier runs found of these combinations, without stepping any."""
+    kinds: dict[tuple[str, str, str], Kind] = {}
+    found = {combination.name: kept(combination) for combination in chosen}
+    for one in found.values():
+        for described in one["kinds"] if one else ():
+            Kind.from_json(described).add_to(kinds)
+    return {name: one["results"] for name, one in found.items() if one}, by_rank(kinds)
+
+
+def by_rank(kinds: dict[tuple[str, str, str], Kind]) -> list[Kind]:
+    """The worst first."""
     worst = {verdict: rank for rank, verdict in enumerate(VERDICTS)}
-    return all_results, sorted(kinds.values(), key=lambda kind: (-worst[kind.verdict], -kind.count))
-
-
-def step(combination: Combination, tracer: Path, tables: Tables, folder: Path) -> Trace:
-    command = [str(combination.compile(OUT))]
-    return trace(
-        tracer,
-        command,
-        tables,
-        folder,
-        from_entry=combination.from_entry,
-        threads=combination.threads,
-    )
+    return sorted(kinds.values(), key=lambda kind: (-worst[kind.verdict], -kind.count))
 
 
 def write_json(path: Path, all_results: dict[str, dict[str, Any]], kinds: list[Kind]) -> None:
-    combinations = {
-        name: {key: value for key, value in results.items() if key != "kinds"}
-        for name, results in all_results.items()
-    }
-    listed = [
-        {
-            **{key: getattr(kind, key) for key in ("verdict", "end", "function", "counts", "combinations")},
-            "places": [{**asdict(where), "count": count} for where, count in kind.places.most_common()],
-            "example": kind.example,
-        }
-        for kind in kinds
-    ]
-    path.write_text(json.dumps({"combinations": combinations, "kinds": listed}, indent=1))
+    listed = [kind.as_json() for kind in kinds]
+    path.write_text(json.dumps({"combinations": all_results, "kinds": listed}, indent=1))
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one build of each small program")
+    parser.add_argument("--only", default="", metavar="TEXT", help="combinations whose name holds TEXT")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="so many at a time, a processor each"
+    )
+    parser.add_argument("--top", type=int, default=30, metavar="N", help="kinds to show (30)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
+    parser.add_argument("--known", action="store_true", help="only what earlier runs have found")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/exactness.md")
+    return parser.parse_args()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one build of each program")
-    parser.add_argument("--only", default="", metavar="TEXT", help="combinations whose name holds TEXT")
-    parser.add_argument("--top", type=int, default=30, metavar="N", help="kinds to show (30)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
-    options = parser.parse_args()
-    chosen = [c for c in combinations() if options.only in c.name and (c.quick or not options.quick)]
+    given = options()
+    chosen = [c for c in combinations() if given.only in c.name and (c.quick or not given.quick)]
     if not chosen:
-        parser.error("no such combination")
+        sys.exit("no such combination")
     started = monotonic()
-    all_results, kinds = run_all(chosen)
+    all_results, kinds = known(chosen) if given.known else run_all(chosen, max(given.jobs, 1))
     everything = total(list(all_results.values()))
     print()
     for reader in READERS:
-        print(line(f"all {len(chosen)}", everything, reader))
+        print(line(f"all {len(all_results)}", everything, reader))
     print("".join(f"\n{reader}: {what}" for reader, what in READERS.items()))
-    show_kinds(kinds, options.top)
-    if options.json:
-        write_json(options.json, all_results, kinds)
-    seconds = monotonic() - started
-    rate = everything["steps"] / seconds
-    print(f"\n{everything['steps']:,} steps in {seconds:.0f} s, {rate:,.0f} a second")
+    show_kinds(kinds, given.top)
+    if given.json:
+        write_json(given.json, all_results, kinds)
+    if given.write_docs:
+        write_document(all_results, kinds, len(chosen))
+    print(f"\n{everything['steps']:,} steps; {monotonic() - started:.0f} s")
     failures = [text for name, results in all_results.items() for text in problems(name, results)]
     print("\n".join(failures) or "no stack was wrong and called complete")
     return 1 if failures else 0

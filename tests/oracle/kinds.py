@@ -4,9 +4,10 @@ A kind: the function whose caller was not found, the verdict and the end. What i
 the file itself (objdump) and from the product's table, next to the true and the walked stack.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from subprocess import run
 from typing import Any
@@ -57,6 +58,30 @@ class Kind:
     @property
     def count(self) -> int:
         return sum(self.counts.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, for a file."""
+        keys = ("verdict", "end", "function", "counts", "combinations", "example")
+        places = [{**asdict(where), "count": count} for where, count in self.places.most_common()]
+        return {**{key: getattr(self, key) for key in keys}, "places": places}
+
+    @staticmethod
+    def from_json(described: dict[str, Any]) -> "Kind":
+        places: Counter[Place] = Counter()
+        for where in described["places"]:
+            fields = {key: value for key, value in where.items() if key != "count"}
+            places[Place(**fields)] += where["count"]
+        others = {key: Counter(described[key]) for key in ("counts", "combinations")}
+        names = (described[key] for key in ("verdict", "end", "function"))
+        return Kind(*names, places=places, example=described["example"], **others)
+
+    def add_to(self, kinds: dict[tuple[str, str, str], "Kind"]) -> None:
+        """Adds what other combinations showed to what these did."""
+        known = kinds.setdefault((self.verdict, self.end, self.function), self)
+        if known is not self:
+            known.counts.update(self.counts)
+            known.places.update(self.places)
+            known.combinations.update(self.combinations)
 
 
 def place(trace: Trace, address: int, lookup: int | None = None) -> Place:
@@ -142,7 +167,8 @@ def instruction(mapped: Mapped | None, address: int, caller: bool) -> str:
         return "in no file"
     virtual = address - mapped.image_base + mapped.image.binary.image_address
     start, stop = (virtual - 8, virtual) if caller else (virtual, virtual + 16)
-    command = ["objdump", "-d", f"--start-address={start}", f"--stop-address={stop}", mapped.image.path]
+    objdump = "objdump" if mapped.image.binary.arch == os.uname().machine else "llvm-objdump-19"
+    command = [objdump, "-d", f"--start-address={start}", f"--stop-address={stop}", mapped.image.path]
     out = run(command, capture_output=True, text=True).stdout
     lines = [line.strip() for line in out.splitlines() if "\t" in line]
     if not lines:

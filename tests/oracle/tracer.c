@@ -1,10 +1,11 @@
 /*
  * tracer.c: single-steps a program on x86_64 Linux and checks the product's walk at every instruction.
  *
- *   tracer OUT.json [--entry] [--threads] [--steps LIMIT] [--leave STEP] -- PROGRAM ARGUMENT...
+ *   tracer OUT.json [--entry] [--threads | --born] [--steps LIMIT] [--leave STEP] -- PROGRAM ARGUMENT...
  *
  * Talks to its driver on stdin and stdout (target.h). --entry: run freely up to the program's own entry
- * point and step from there. --threads: step every thread, else the first one only. --leave: leave the
+ * point and step from there. --threads: step every thread, else the first one only. --born: step those that
+ * are born while the first one, which must stand still meanwhile, runs freely. --leave: leave the
  * program alone at that step, stopped, for another tool to look at; OUT.json then holds its true stack. Exits
  * 0 when the results are in OUT.json, whatever they are.
  */
@@ -55,7 +56,7 @@ struct tracer {
     uint64_t step_limit, leave_step;
     uint64_t *left; /* the true stack when the program was left */
     size_t left_count;
-    bool threads;
+    bool threads, born;
     bool stale; /* modules must be asked for again */
     pid_t first;
     int status; /* of the first thread, as wait tells it */
@@ -284,16 +285,21 @@ static void handle(struct tracer *tracer, pid_t tid, int status) {
             remove_task(tracer, task);
         return;
     }
+    if (!task)
+        task = add_task(tracer, tid);
     int event = status >> 16, signal = 0;
-    if (event == PTRACE_EVENT_EXEC && task) { /* another program, from its first instruction */
+    bool is_free = tracer->born && tid == tracer->first;
+    if (event == PTRACE_EVENT_EXEC) { /* another program, from its first instruction */
         task->fresh = true;
         tracer->stale = true;
     }
     if (event == PTRACE_EVENT_CLONE) {
         new_thread(tracer, tid); /* still inside the system call */
+        tracer->stale = true;
+    } else if (is_free) {
+        signal = event || WSTOPSIG(status) == SIGTRAP || !task->moving ? 0 : WSTOPSIG(status);
+        task->moving = true;
     } else {
-        if (!task)
-            task = add_task(tracer, tid);
         signal = stopped(tracer, task, status);
         task->moving = true;
     }
@@ -303,7 +309,7 @@ static void handle(struct tracer *tracer, pid_t tid, int status) {
     }
     if (tracer->comparison.results.steps >= tracer->step_limit)
         kill(tracer->first, SIGKILL);
-    ptrace(PTRACE_SINGLESTEP, tid, NULL, (void *)(intptr_t)signal);
+    ptrace(is_free ? PTRACE_CONT : PTRACE_SINGLESTEP, tid, NULL, (void *)(intptr_t)signal);
 }
 
 static void run(struct tracer *tracer) {
@@ -420,6 +426,8 @@ int main(int argc, char **argv) {
             entry = true;
         else if (!strcmp(argv[at], "--threads"))
             tracer.threads = true;
+        else if (!strcmp(argv[at], "--born"))
+            tracer.threads = tracer.born = true;
         else if (!strcmp(argv[at], "--steps") && at + 1 < argc)
             tracer.step_limit = strtoull(argv[++at], NULL, 0);
         else if (!strcmp(argv[at], "--leave") && at + 1 < argc)
@@ -428,8 +436,9 @@ int main(int argc, char **argv) {
             break;
     }
     if (at + 1 >= argc || strcmp(argv[at], "--")) {
-        fprintf(stderr,
-                "tracer OUT.json [--entry] [--threads] [--steps LIMIT] [--leave STEP] -- PROGRAM...\n");
+        fprintf(
+            stderr,
+            "tracer OUT.json [--entry] [--threads | --born] [--steps LIMIT] [--leave STEP] -- PROGRAM...\n");
         return 2;
     }
     start(&tracer, argv + at + 1, entry);

@@ -17,7 +17,7 @@ from unspool import Binary, BinaryError, UnwindTable
 
 HERE = Path(__file__).parent
 CORE = HERE.parent.parent / "core"
-TIME_LIMIT = 1800  # seconds for one program
+TIME_LIMIT = 3600  # seconds for one program
 
 
 class TracerError(Exception):
@@ -152,18 +152,24 @@ def trace(
     *,
     from_entry: bool = True,
     threads: bool = False,
+    born: bool = False,
+    cpu: int | None = None,
     steps: int | None = None,
     leave: int | None = None,
 ) -> Trace:
     """Step one program to its end, or through so many steps; or leave it stopped at a step (the process is
-    in results["left"]; the caller ends it). Raises TracerError."""
+    in results["left"]; the caller ends it). cpu: the processor that both run on. Raises TracerError."""
     out = folder / "results.json"
     out.unlink(missing_ok=True)
     options = ["--entry"] * from_entry + ["--threads"] * threads
+    options += ["--born"] * born
+    pinned = [] if cpu is None else ["taskset", "-c", str(cpu)]
     options += ["--steps", str(steps)] if steps is not None else []
     options += ["--leave", str(leave)] if leave is not None else []
     known: list[Mapped] = []
-    with Popen([tracer, out, *options, "--", *command], stdin=PIPE, stdout=PIPE, text=True) as process:
+    with Popen(
+        [*pinned, tracer, out, *options, "--", *command], stdin=PIPE, stdout=PIPE, text=True
+    ) as process:
         assert process.stdin and process.stdout
         timer = Timer(TIME_LIMIT, process.kill)
         timer.start()
