@@ -140,6 +140,8 @@ class CoreFile:
         with tempfile.NamedTemporaryFile(prefix="unspool-core-") as unpacked:
             if not _unpack(self.path, unpacked):
                 self.problems.append("the compressed file is cut short")
+                if not unpacked.tell():
+                    raise CaptureError(f"{self.path} is cut short", "nothing of it can be unpacked")
             source = _CoreSource(unpacked.name)
         source.path = self.path
         return source
