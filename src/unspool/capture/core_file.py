@@ -7,7 +7,6 @@ a file that was cut short, what is there counts. A zstd-compressed core is unpac
 import os
 import tempfile
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -34,7 +33,7 @@ _ZSTD_WINDOW = 1 << 27  # bytes of memory; zstd's own default limit
 _ZSTD_INPUT = 2048  # bytes unpacked at once: they yield 64 MiB at most
 _BLOCK = 1 << 16  # zeros of this size become holes
 _MAX_UNPACKED = 64 << 30
-_MAX_RATIO = 1000  # of what is not a hole
+_MAX_RATIO, _RATIO_SLACK = 1000, 1 << 30  # of what is not a hole
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class _CoreSource(FileSource):
 
 
 class CoreFile:
-    """Headers, notes and memory. Raises CaptureError, BinaryError. Close it, or use it as a context."""
+    """Headers, notes and memory. Raises CaptureError, BinaryError. Close it in the end."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -71,7 +70,7 @@ class CoreFile:
             self.arch = headers.arch
             rows = headers.programs
             self.segments = self._segments(rows[rows["type"] == PT_LOAD])
-            self.notes = b"".join(self._notes(rows[rows["type"] == PT_NOTE]))
+            self.notes = self._notes(rows[rows["type"] == PT_NOTE])
         except BaseException:
             self._source.close()
             raise
@@ -149,6 +148,7 @@ class CoreFile:
     def _segments(self, rows: Table) -> list[CoreSegment]:
         """By address, not overlapping."""
         segments: list[CoreSegment] = []
+        overlapping: list[int] = []
         fields = ("vaddr", "memsz", "offset", "filesz", "flags")
         columns = [rows[name].tolist() for name in fields]
         reach = 0
@@ -157,7 +157,7 @@ class CoreFile:
             if start >= end:
                 continue
             if start < reach:
-                self.problems.append(f"more than one segment holds the address {start:#x}")
+                overlapping.append(start)
                 continue
             reach = end
             dumped = min(dumped, end - start)
@@ -166,19 +166,23 @@ class CoreFile:
                 letter if flags & bit else "-" for bit, letter in ((PF_R, "r"), (PF_W, "w"), (PF_X, "x"))
             )
             segments.append(CoreSegment(start, end, offset, dumped, stored, permissions))
+        if overlapping:
+            self.problems.append(f"{len(overlapping)} segments overlap others, from {overlapping[0]:#x} on")
         return segments
 
-    def _notes(self, rows: Table) -> Iterator[bytes]:
+    def _notes(self, rows: Table) -> bytes:
+        wanted = 0
+        parts: list[bytes] = []
         left = _MAX_NOTES
         for offset, size in zip(rows["offset"].tolist(), rows["filesz"].tolist(), strict=True):
-            there = max(min(size, self._source.size - offset), 0)
-            if there < size:
-                self.problems.append(f"of {size} bytes of notes {there} are there")
-            if there > left:
-                self.problems.append(f"there are more than {_MAX_NOTES} bytes of notes")
-                there = left
+            wanted += size
+            there = max(min(size, left, self._source.size - offset), 0)
             left -= there
-            yield bytes(self._source.read(offset, there, "the notes")) if there else b""
+            if there:
+                parts.append(bytes(self._source.read(offset, there, "the notes")))
+        if wanted > _MAX_NOTES - left:
+            self.problems.append(f"of {wanted} bytes of notes only {_MAX_NOTES - left} could be read")
+        return b"".join(parts)
 
 
 def _unpack(path: str, target: IO[bytes]) -> bool:
@@ -198,7 +202,7 @@ def _unpack(path: str, target: IO[bytes]) -> bool:
                     piece = frame.unused_data
                     size += len(data)
                     written += _write_sparsely(target, data)
-                    if size > _MAX_UNPACKED or written > _MAX_RATIO * taken + (1 << 30):
+                    if size > _MAX_UNPACKED or written > _MAX_RATIO * taken + _RATIO_SLACK:
                         raise CaptureError(
                             f"{path} would unpack to more than {size} bytes", "unpack it with zstd -d"
                         )

@@ -37,6 +37,7 @@ class Auxiliary(IntEnum):
 
 _MAX_THREADS = 1 << 16
 _MAX_FILES = 1 << 16  # vm.max_map_count's default
+_MAX_PROBLEMS = 16
 
 # Offsets in elf_prstatus and elf_prpsinfo.
 _SIGNAL, _TID, _REGISTERS = 12, 32, 112
@@ -90,14 +91,18 @@ class CoreNotes:
     files: list[FileRange] = field(default_factory=list)
     auxiliary: dict[int, int] = field(default_factory=dict)
     signal: Signal | None = None
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # the first _MAX_PROBLEMS, each once
+
+    def tell(self, problem: str) -> None:
+        if len(self.problems) < _MAX_PROBLEMS and problem not in self.problems:
+            self.problems.append(problem)
 
 
 def parse_notes(data: bytes) -> CoreNotes:
     """Never raises; whatever can't be read is left out and named in `problems`."""
     notes = CoreNotes()
     information = b""
-    for owner, kind, content in _notes(data, notes.problems):
+    for owner, kind, content in _notes(data, notes):
         if owner == b"LINUX" and kind == _Note.ARM_PAC_MASK:
             _add_pac_mask(notes, content)
         elif owner != b"CORE":
@@ -116,7 +121,7 @@ def parse_notes(data: bytes) -> CoreNotes:
     return notes
 
 
-def _notes(data: bytes, problems: list[str]) -> Iterator[tuple[bytes, int, bytes]]:
+def _notes(data: bytes, notes: CoreNotes) -> Iterator[tuple[bytes, int, bytes]]:
     """(owner, type, content) of each note. They are aligned to 4 bytes, whatever the header claims."""
     position = 0
     while position + 12 <= len(data):
@@ -125,7 +130,7 @@ def _notes(data: bytes, problems: list[str]) -> Iterator[tuple[bytes, int, bytes
         start = (name_start + name_size + 3) & ~3
         end = start + size
         if end > len(data):
-            problems.append(f"a note of type {kind:#x} is cut off ({size} bytes)")
+            notes.tell(f"a note of type {kind:#x} is cut off ({size} bytes)")
             return
         yield data[name_start : name_start + name_size].rstrip(b"\0"), kind, data[start:end]
         position = (end + 3) & ~3
@@ -133,10 +138,9 @@ def _notes(data: bytes, problems: list[str]) -> Iterator[tuple[bytes, int, bytes
 
 def _add_thread(notes: CoreNotes, content: bytes) -> None:
     if len(content) <= _REGISTERS:
-        notes.problems.append(f"a thread's status has {len(content)} bytes")
+        notes.tell(f"a thread's status has {len(content)} bytes")
     elif len(notes.threads) >= _MAX_THREADS:
-        if len(notes.threads) == _MAX_THREADS:
-            notes.problems.append(f"there are more than {_MAX_THREADS} threads; the others are left out")
+        notes.tell(f"there are more than {_MAX_THREADS} threads; the others are left out")
     else:
         (signal,) = struct.unpack_from("<h", content, _SIGNAL)
         (tid,) = struct.unpack_from("<i", content, _TID)
@@ -153,7 +157,7 @@ def _add_pac_mask(notes: CoreNotes, content: bytes) -> None:
 
 def _add_process(notes: CoreNotes, content: bytes) -> None:
     if len(content) < _PROCESS_SIZE:
-        notes.problems.append(f"the process's status has {len(content)} bytes")
+        notes.tell(f"the process's status has {len(content)} bytes")
         return
     (notes.pid,) = struct.unpack_from("<i", content, _PID)
     notes.name = _text(content[_COMMAND:_ARGUMENTS])
@@ -174,7 +178,7 @@ def _add_auxiliary(notes: CoreNotes, content: bytes) -> None:
 def _add_files(notes: CoreNotes, content: bytes) -> None:
     """NT_FILE: count, page size, count times (start, end, offset in pages), then count names."""
     if len(content) < 16:
-        notes.problems.append(f"the list of mapped files has {len(content)} bytes")
+        notes.tell(f"the list of mapped files has {len(content)} bytes")
         return
     count, page_size = struct.unpack_from("<QQ", content)
     possible = min(count, (len(content) - 16) // 24, _MAX_FILES)
@@ -185,7 +189,7 @@ def _add_files(notes: CoreNotes, content: bytes) -> None:
         if start < end and offset * page_size < 1 << 64:
             notes.files.append(FileRange(start, end, offset * page_size, os.fsdecode(name)))
     if len(notes.files) < count:
-        notes.problems.append(f"of {count} mapped files only {len(notes.files)} could be read")
+        notes.tell(f"of {count} mapped files only {len(notes.files)} could be read")
 
 
 def _signal(notes: CoreNotes, information: bytes) -> Signal | None:
