@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 CORE_SOURCES = $(wildcard core/src/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle proof fuzz-smoke bench format clean
+.PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle proof stack-proof fuzz-smoke bench format clean
 .PHONY: run-packages test-packages
 
 help: ## List the targets
@@ -49,6 +49,10 @@ oracle: setup ## Single-step programs and compare every stack with the true one
 proof: setup ## Compare unwind tables with readelf's rows, and symbols with llvm-symbolizer's, in many real files
 	$(PYTHON) -m tests.proof.readelf_proof
 	$(PYTHON) -m tests.proof.symbol_proof
+
+stack-proof: setup ## Compare the stacks of real servers with gdb's
+	@scripts/system-packages stack-proof
+	$(PYTHON) -m tests.proof.stack_proof
 
 fuzz-smoke: setup ## Fuzz every parser for 60 seconds in all
 	cmake --preset fuzz >/dev/null
