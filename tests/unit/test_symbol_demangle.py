@@ -10,6 +10,7 @@ import pytest
 
 from tests.compilers import run
 from unspool.symbols.demangle import demangle
+from unspool.symbols.symbolizer import _full_name
 
 
 @pytest.mark.parametrize(
@@ -101,3 +102,24 @@ def test_the_names_of_a_real_library_are_as_llvm_has_them() -> None:
     different = [name for name, text in zip(names, expected, strict=True) if demangle(name) != text]
     # "_ZGTt", transaction clones: neither knows them.
     assert different == []
+
+
+@pytest.mark.parametrize(
+    ("name", "symbol", "expected"),
+    [
+        ("passes", "_ZN4demoL6passesEv", "_ZN4demoL6passesEv"),
+        ("passes", "_ZN4demoL6passesEv.part.0.cold", "_ZN4demoL6passesEv"),
+        ("foo<int>", "_ZN12_GLOBAL__N_13fooIiEEvT_", "_ZN12_GLOBAL__N_13fooIiEEvT_"),
+        ("passes", "_ZN4demoL8passes_2Ev", "passes"),  # what was merged with it
+        ("passes", "_ZN6passes5otherEv.cold", "passes"),  # what was split off, and lies behind it
+        ("helper", "helper.cold", "helper"),  # C
+        ("helper", None, "helper"),
+        ("", "helper.cold", "helper.cold"),  # DWARF names nothing
+        ("", None, None),
+    ],
+)
+def test_names_of_internal_functions_are_made_full(
+    name: str, symbol: str | None, expected: str | None
+) -> None:
+    """DWARF says only the last part of the name of a function that other files can't call."""
+    assert _full_name(name, symbol) == expected

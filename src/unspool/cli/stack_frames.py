@@ -80,42 +80,50 @@ def symbolize_threads(
     walked = [(thread, stack, list(_asked(stack))[:limit]) for thread, stack in threads]
     wanted: dict[Module, set[int]] = {}
     for _, _, asked in walked:
-        for frame, address in asked:
-            if frame.module and frame.module.binary and address is not None:
-                wanted.setdefault(frame.module, set()).add(address)
+        for frame, addresses in asked:
+            if frame.module and frame.module.binary:
+                wanted.setdefault(frame.module, set()).update(addresses)
     known: dict[tuple[Module, int], tuple[Location, ...]] = {}
-    for module, addresses in wanted.items():
+    for module, all_addresses in wanted.items():
         assert module.binary
-        found = symbolizer.lookup_many(module.binary, np.fromiter(addresses, np.uint64, len(addresses)))
-        for address, which in zip(addresses, found.which, strict=True):
+        array = np.fromiter(all_addresses, np.uint64, len(all_addresses))
+        found = symbolizer.lookup_many(module.binary, array)
+        for address, which in zip(all_addresses, found.which, strict=True):
             known[module, address] = found.chains[which]
     result = []
     for thread, stack, asked in walked:
-        lines = [line for frame, address in asked for line in _lines(frame, address, known, jit_names)]
+        lines = [line for frame, addresses in asked for line in _lines(frame, addresses, known, jit_names)]
         shown = [line for line in lines if inlines or not line.location.inlined]
         result.append(ThreadLines(thread, stack, shown))
     return result
 
 
-def _asked(stack: Stack | None) -> Iterator[tuple[Frame, int | None]]:
-    """Each frame, and the relative address at which its function is looked up. Nobody called the code that
-    returns from a signal handler: it is looked up where it begins, at the return address itself."""
+def _asked(stack: Stack | None) -> Iterator[tuple[Frame, list[int]]]:
+    """Each frame, and the relative addresses at which its function is looked up: the first with an answer
+    counts. Nobody called the code that returns from a signal handler, nor what lies below some first
+    functions of a stack: these begin at the return address itself."""
     frames = list(stack or ())
     for frame, caller in zip_longest(frames, frames[1:]):
-        returns_from_signal = caller is not None and caller.how is How.SIGNAL_FRAME
-        yield frame, frame.relative_address if returns_from_signal else frame.relative_lookup_address
+        usual, itself = frame.relative_lookup_address, frame.relative_address
+        if usual is None or itself is None:
+            yield frame, []
+        elif caller is None:
+            yield frame, [usual, itself]
+        else:
+            yield frame, [itself if caller.how is How.SIGNAL_FRAME else usual]
 
 
 def _lines(
     frame: Frame,
-    address: int | None,
+    addresses: list[int],
     known: dict[tuple[Module, int], tuple[Location, ...]],
     jit_names: PerfMap | None,
 ) -> list[Line]:
     locations: tuple[Location, ...] = ()
-    if frame.module and address is not None:
-        locations = known.get((frame.module, address), ())
-        if not locations and frame.module.binary is None and jit_names is not None:
+    module = frame.module
+    if module is not None:
+        locations = next((found for address in addresses if (found := known.get((module, address)))), ())
+        if not locations and module.binary is None and jit_names is not None:
             name = jit_names.lookup(frame.lookup_address)
             locations = (UNKNOWN._replace(function=name, raw_name=name),)
     return [Line(frame, location) for location in locations or (UNKNOWN,)]

@@ -23,10 +23,15 @@ _MAX_BITS = 22  # log2 of the longest output
 _BITS_PER_REFERENCE = math.log2(3) / 3
 
 
+def is_mangled(name: str) -> bool:
+    """Whether a name looks like a mangled one."""
+    return name.startswith(_MANGLED)
+
+
 @lru_cache(maxsize=1 << 16)
 def demangle(name: str) -> str:
     """The readable form of a mangled name; any other name is returned as it is."""
-    if not name.startswith(_MANGLED) or len(name) > _MAX_LENGTH:
+    if not is_mangled(name) or len(name) > _MAX_LENGTH:
         return name
     references = _REFERENCE["R" if name[1] == "R" else "Z"].findall(name)
     if math.log2(len(name)) + len(references) * _BITS_PER_REFERENCE > _MAX_BITS:

@@ -6,6 +6,7 @@ DWARF answers first (through a symcache), the symbol table where DWARF says noth
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from unspool.symbols import debuginfod as _debuginfod
 from unspool.symbols.debug_files import find_debug_file
 from unspool.symbols.debug_packages import install_command
 from unspool.symbols.debuginfod import DownloadError, Progress
-from unspool.symbols.demangle import demangle
+from unspool.symbols.demangle import demangle, is_mangled
 from unspool.symbols.dwarf_image import has_dwarf
 from unspool.symbols.symcache import Place, Symcache
 from unspool.symbols.symcache_build import BuildError, Built, build, cached
@@ -222,7 +223,7 @@ class Symbolizer:
 
 def _find(source: _Source, addresses: NDArray[np.uint64]) -> tuple[list[int], list[int]]:
     """For each address its place (the symcache's number << 32 | source location), and, where that is missing
-    or nameless, its symbol, counted through all tables; -1 = none."""
+    or names no function in full, its symbol, counted through all tables; -1 = none."""
     places = np.full(len(addresses), -1, dtype=np.int64)
     for number, symcache in enumerate(source.symcaches):
         missing = np.flatnonzero(places < 0)
@@ -230,7 +231,7 @@ def _find(source: _Source, addresses: NDArray[np.uint64]) -> tuple[list[int], li
         places[missing] = np.where(found >= 0, found | number << 32, -1)
     of_address = places.tolist()
     wanted = np.array(
-        [place < 0 or _chain(source, place, -1)[-1].raw_name is None for place in of_address], bool
+        [place < 0 or not _is_full(_chain(source, place, -1)[-1]) for place in of_address], bool
     )
     symbols = np.full(len(addresses), -1, dtype=np.int64)
     virtual = addresses + np.uint64(source.image_address)  # wraps
@@ -260,10 +261,25 @@ def _make_chain(source: _Source, place: int, symbol: int) -> Iterator[Location]:
     places = _places(source, place)
     for depth, (raw_name, file, line) in enumerate(places):
         is_last = depth == len(places) - 1
-        raw = raw_name or (name if is_last else None)
+        raw = _full_name(raw_name, name) if is_last else raw_name or None
         yield Location(demangle(raw) if raw else None, raw, file, line or None, not is_last)
     if not places and name:
         yield Location(demangle(name), name, None, None, False)
+
+
+def _is_full(location: Location) -> bool:
+    return location.raw_name is not None and is_mangled(location.raw_name)
+
+
+def _full_name(name: str, symbol: str | None) -> str | None:
+    """DWARF has no mangled name for C++ functions that other files can't call (static, or in a namespace
+    without a name), only the last part of theirs: the symbol has all of it. It counts only if it ends in that
+    part: other code may bear the name of what it was split off or merged with."""
+    if not name or symbol is None:
+        return name or symbol
+    mangled = symbol.split(".")[0]  # without ".cold", ".part.0", ...
+    is_same = is_mangled(mangled) and re.search(rf"(?:^|::| ){re.escape(name)}(?:\(|$)", demangle(mangled))
+    return mangled if is_same else name
 
 
 def _symbol_name(source: _Source, symbol: int) -> str | None:
