@@ -1,0 +1,1 @@
+"""Other unwinders on a sample of the steps that the oracle checks."""
