@@ -9,15 +9,16 @@
  * more code than the limits allow) leaves a path open: no proof.
  *
  * If no path gets to a return that way, calls are stepped over, as though each came back. One that
- * doesn't makes the path run on into code that it never reaches, hence CALLER_IF_CALLS_RETURN; the
- * same holds for every pc that is itself a return address. One mistake can be told at once: when such
+ * doesn't makes the path run on into code that it never reaches, hence CALLER_IF_CALLS_RETURN unless
+ * each is seen to lead to a function that can return; the same holds for every pc that is itself a return
+ * address. One mistake can be told at once: when such
  * a call ends its function, the path comes to the next function's return, which takes the stack to be
  * just as the call left it, and the caller would be at sp + 8 of the call (aarch64: at sp). But a
  * function that calls another has pushed something by then: on x86_64 to align the stack to 16 bytes,
  * on aarch64 to save lr. So a caller at less than sp + 16 of any call on the way is none.
  *
- * Memory: about 5 KB of the stack, no recursion, nothing else; async-signal-safe. Time: at most
- * INSTRUCTION_LIMIT instructions are decoded.
+ * Memory: about 10 KB of the stack, no recursion, nothing else; async-signal-safe. Time: at most
+ * twice INSTRUCTION_LIMIT instructions are decoded.
  */
 #include "analysis.h"
 #include "instruction.h"
@@ -50,7 +51,7 @@ struct analysis {
     uint64_t sp_at_start, fp_at_start; /* SEEKS_RETURN */
     uint64_t function_end;             /* SEEKS_RETURN: there is nothing to fall through to */
 
-    uint32_t instructions_left;
+    uint32_t instructions_left, instructions_for_callees;
     uint32_t place_count, state_count;
     uint64_t filter[16]; /* which places may exist, by a hash of their address */
     struct place places[PLACES];
@@ -60,6 +61,7 @@ struct analysis {
     struct stack_state at_goal; /* of the path that reached it */
 
     bool has_caller, saw_return, saw_open_path;
+    bool calls_return;                         /* all that were stepped over */
     struct state_value return_address, sp, fp; /* the caller's */
 
     uint64_t window_address;
@@ -272,6 +274,8 @@ static bool ends_at(struct analysis *a, uint64_t address, bool is_jump_target,
 
 /* ------------------------------------------------------------------ paths */
 
+static bool callee_returns(struct analysis *a, uint64_t return_address);
+
 static void note_call(struct analysis *a, const struct stack_state *state) {
     struct state_value sp = state->registers[REGISTER_SP];
     if (sp.kind != VALUE_SP && sp.kind != VALUE_FP)
@@ -298,6 +302,8 @@ static bool step(struct analysis *a, uint64_t *address, struct stack_state *stat
         if (!a->steps_over_calls)
             return false;
         note_call(a, state);
+        a->calls_return =
+            a->calls_return && a->seeks == SEEKS_CALLER && callee_returns(a, *address + instruction.length);
     }
     state_apply(state, &a->written, &instruction);
     switch (instruction.flow) {
@@ -362,7 +368,8 @@ static void begin(struct analysis *a, const struct code *code, uint64_t start, b
     a->code = code;
     a->start = start;
     a->steps_over_calls = steps_over_calls;
-    a->instructions_left = INSTRUCTION_LIMIT;
+    a->calls_return = true;
+    a->instructions_left = a->instructions_for_callees = INSTRUCTION_LIMIT;
     a->least_sp[0] = a->least_sp[1] = INT32_MIN;
     struct stack_state state;
     state_begin(&state, lr_is_live);
@@ -374,6 +381,27 @@ static struct place *next_place(struct analysis *a) {
         if (a->places[i].is_queued)
             return &a->places[i];
     return NULL;
+}
+
+/* True when what a call leads to can return: some path through it, without further calls, does. A function
+ * that never returns has no such path, and the code behind calls of others is there to be reached. */
+static bool callee_returns(struct analysis *a, uint64_t return_address) {
+    uint64_t function = called_function(a->code, return_address);
+    struct analysis callee;
+    if (!function)
+        return false;
+    begin(&callee, a->code, function, true, false);
+    callee.seeks = SEEKS_RETURN;
+    callee.goal = a->code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : 8; /* sp at its start is 0 */
+    callee.instructions_left = a->instructions_for_callees;
+    bool found = false;
+    struct place *place;
+    while (!found && (place = next_place(&callee)) != NULL) {
+        place->is_queued = false;
+        found = follow(&callee, place) == PATH_GOAL;
+    }
+    a->instructions_for_callees = callee.instructions_left;
+    return found;
 }
 
 static struct frame_value frame_value(struct state_value value) {
@@ -408,6 +436,8 @@ enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_
             return CALLER_NOT_FOUND;
         result = CALLER_IF_CALLS_RETURN;
     }
+    if (result == CALLER_IF_CALLS_RETURN && a.calls_return && (is_interrupted || callee_returns(&a, pc)))
+        result = CALLER_PROVED;
     /* A fp that was computed is none that the function kept. */
     if (state_value_is_overwritten(&a.written, a.fp) || a.fp.kind == VALUE_SP || a.fp.kind == VALUE_LR ||
         (a.fp.kind == VALUE_FP && a.fp.offset != 0))

@@ -295,7 +295,7 @@ static void a_computed_frame_pointer_is_lost(void) {
 static void calls_are_stepped_over_only_when_need_be(void) {
     const char *hex = "4883ec08"   /*  0 sub $8,%rsp */
                       "7405"       /*  4 je 11 */
-                      "e8f5ffffff" /*  6 call 0 */
+                      "e8f5ff7f00" /*  6 call of nobody knows what */
                       "4883c408"   /* 11 add $8,%rsp */
                       "c3";        /* 15 ret */
     EXPECT(UNSPOOL_X86_64, hex, 0, "proved: ra=[sp+0] sp=sp+8 fp=fp+0");
@@ -308,6 +308,30 @@ static void calls_are_stepped_over_only_when_need_be(void) {
            "58"
            "c3" /* call .+5; pop %rax; ret */,
            0, "proved: ra=[sp+0] sp=sp+8 fp=fp+0");
+}
+
+/* Code behind a call is there to be reached if what is called can return. */
+static void calls_of_what_can_return(void) {
+    const char *hex = "4883ec08"   /*  0 sub $8,%rsp */
+                      "7405"       /*  4 je 11 */
+                      "e8f5ffffff" /*  6 call 0: it returns by way of 4 */
+                      "4883c408"   /* 11 add $8,%rsp */
+                      "c3";        /* 15 ret */
+    EXPECT(UNSPOOL_X86_64, hex, 6, "proved: ra=[sp+8] sp=sp+16 fp=fp+0");
+    EXPECT_CALLER(UNSPOOL_X86_64, hex, 11, "proved: ra=[sp+8] sp=sp+16 fp=fp+0");
+    hex = "4883ec08"   /*  0 sub $8,%rsp */
+          "e804000000" /*  4 call 13 */
+          "4883c408"   /*  9 add $8,%rsp */
+          "c3"         /* 13 ret with the return address on top: */
+        ;
+    EXPECT(UNSPOOL_X86_64, hex, 0, "proved: ra=[sp+0] sp=sp+8 fp=fp+0");
+    hex = "4883ec08"   /*  0 sub $8,%rsp */
+          "e805000000" /*  4 call 14, which makes room and does not give it back */
+          "4883c408"   /*  9 add $8,%rsp */
+          "c3"         /* 13 ret */
+          "50"         /* 14 push %rax */
+          "c3";        /* 15 ret */
+    EXPECT(UNSPOOL_X86_64, hex, 0, "if calls return: ra=[sp+0] sp=sp+8 fp=fp+0");
 }
 
 static void a_call_that_never_returns(void) {
@@ -564,6 +588,7 @@ int main(void) {
     RUN(a_frame_pointer_comes_from_where_it_was_saved);
     RUN(a_computed_frame_pointer_is_lost);
     RUN(calls_are_stepped_over_only_when_need_be);
+    RUN(calls_of_what_can_return);
     RUN(a_call_that_never_returns);
     RUN(what_lies_below_sp_is_gone_after_a_call);
     RUN(jumps_are_followed);

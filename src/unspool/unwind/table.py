@@ -4,6 +4,7 @@ All addresses here are relative to the image: virtual address - Binary.image_add
 tables (core/src/dwarf_cfi.c) and defines their format (core/src/unwind_table.h).
 """
 
+from contextlib import suppress
 from enum import IntEnum, IntFlag
 from typing import NamedTuple, Self
 from weakref import WeakKeyDictionary
@@ -11,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.binaries import Binary
+from unspool.binaries import Binary, BinaryError
 from unspool.core import Buffer, ExactRow, ExactRule, Row, SectionInput, Table
 
 __all__ = [
@@ -93,6 +94,24 @@ class Problem(NamedTuple):
     offset: int  # in the section
 
 
+# Code is read whole to find hand-written functions whose unwind information is not true. Where there is
+# more of it, reading takes longer than all the rest, and such files are what compilers wrote.
+_CODE_LIMIT = 16 << 20
+
+
+def _code(binary: Binary) -> list[tuple[int, memoryview]]:
+    """The executable segments, by virtual address, as far as they can be read (a core file may hold a file's
+    unwind information without its code); none when they are large."""
+    executable = [segment for segment in binary.segments if segment.executable]
+    if sum(segment.file_size for segment in executable) > _CODE_LIMIT:
+        return []
+    pieces = []
+    for segment in executable:
+        with suppress(BinaryError):
+            pieces.append((segment.address, binary.code(segment.address, segment.file_size)))
+    return pieces
+
+
 class UnwindTable:
     """Sorted rows, compiled from .eh_frame and .debug_frame together. It never changes."""
 
@@ -116,11 +135,7 @@ class UnwindTable:
             text_address=binary.text_address,
             data_address=binary.data_address,
             entry_address=binary.entry,
-            code=[
-                (segment.address, binary.code(segment.address, segment.file_size))
-                for segment in binary.segments
-                if segment.executable
-            ],
+            code=_code(binary),
         )
         problems = (Problem(ProblemKind(p.kind), sections[p.section].kind, p.offset) for p in first)
         return cls(table, count, tuple(problems))
