@@ -84,13 +84,15 @@ class CoreModules:
                 yield PlacedFile(binary, base, entry.name, in_core, entry.start, entry.end)
 
     def _is_mapped_as(self, file: Binary, code: list[MapEntry], *, is_checked: bool) -> bool:
-        """Where the core has nothing else to tell the file by, there must be as much code as it has."""
-        if all(_base(file, entry) is None for entry in code):
-            return False
+        """Where the core has nothing else to tell the file by, there must be as much code as it has, each
+        time that it is mapped."""
+        sizes: dict[int | None, int] = {}
+        for entry in code:
+            base = _base(file, entry)
+            sizes[base] = sizes.get(base, 0) + entry.end - entry.start
         if is_checked or not all(entry.executable for entry in code):
-            return True
-        mapped = sum(entry.end - entry.start for entry in code)
-        return any(mapped % (_code_size(file, page) or mapped + 1) == 0 for page in PAGE_SIZES)
+            return set(sizes) != {None}
+        return any({_code_size(file, page)} == set(sizes.values()) for page in PAGE_SIZES)
 
     def _vdso(self) -> Iterator[PlacedFile]:
         """It is in no file; the core has all of it, section headers included."""
@@ -226,7 +228,7 @@ def _base(binary: Binary, entry: MapEntry) -> int | None:
 
 
 def _code_size(file: Binary, page: int) -> int:
-    """Bytes that its code takes in memory. A file may be mapped more than once."""
+    """Bytes that its code takes in memory."""
     ranges = [(s.address, s.address + s.memory_size) for s in file.segments if s.executable]
     return sum(-(-end // page) * page - start // page * page for start, end in ranges)
 
