@@ -89,7 +89,7 @@ enum unspool_problem_kind {
     UNSPOOL_PROBLEM_CIE_MISSING,      /* an FDE points to no CIE */
     UNSPOOL_PROBLEM_CIE_UNSUPPORTED,  /* version, augmentation, address or segment size */
     UNSPOOL_PROBLEM_POINTER_ENCODING, /* DW_EH_PE value that can't be resolved */
-    UNSPOOL_PROBLEM_INSTRUCTION,      /* unknown or malformed DW_CFA */
+    UNSPOOL_PROBLEM_INSTRUCTION,      /* unknown or malformed DW_CFA, or absurdly many where exact */
     UNSPOOL_PROBLEM_RANGE,            /* an address range that wraps or lies 4 GiB away */
     UNSPOOL_PROBLEM_OVERLAP,          /* two FDEs of one section claim an address */
 };

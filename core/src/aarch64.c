@@ -86,11 +86,27 @@ static bool find_stub(const struct code *code, uint64_t pc, struct plt_stub *stu
     return part >= 0 && parse_stub(code, start, stub);
 }
 
+/* What gcc writes on the stack to call a nested function: ldr x17, #; ldr x18, #; br x17. */
+static bool is_trampoline(const struct code *code, uint64_t start) {
+    uint32_t function, chain, jump;
+    return read_word(code, start, &function) && read_word(code, start + 4, &chain) &&
+           read_word(code, start + 8, &jump) && (function & 0xff00001f) == 0x58000011 &&
+           (chain & 0xff00001f) == 0x58000012 && jump == stub_parts[JUMP].word;
+}
+
+static bool is_in_trampoline(const struct code *code, uint64_t pc) {
+    uint32_t word;
+    if (read_word(code, pc, &word) && word == stub_parts[BTI].word) /* may be before it */
+        pc += 4;
+    return is_trampoline(code, pc) || is_trampoline(code, pc - 4) || is_trampoline(code, pc - 8);
+}
+
 bool aarch64_plt_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe) {
     struct plt_stub stub;
-    if (pc % 4 != 0 || !find_stub(code, pc, &stub))
+    bool is_stub = pc % 4 == 0 && find_stub(code, pc, &stub);
+    if (!is_stub && (pc % 4 != 0 || !is_in_trampoline(code, pc)))
         return false;
-    bool is_saved = stub.saves[(pc - stub.start) / 4];
+    bool is_saved = is_stub && stub.saves[(pc - stub.start) / 4];
     *recipe = (struct frame_recipe){
         .return_address = {VALUE_LR, 0},
         .sp = {VALUE_SP, is_saved ? 16 : 0},

@@ -336,3 +336,31 @@ enum cfi_status cfi_next_row(struct cfi_machine *machine) {
     }
     return CFI_DONE;
 }
+
+bool cfi_passes_exceptions(const struct cfi_rules *rules, uint32_t arch) {
+    return rules->kind[0] == UNSPOOL_EXACT_OFFSET && rules->kind[1] == UNSPOOL_EXACT_OFFSET &&
+           !(arch == UNSPOOL_AARCH64 && rules->kind[4] == UNSPOOL_EXACT_OFFSET);
+}
+
+bool cfi_is_one_row(const struct cfi_program *program) {
+    for (uint32_t i = 0; i < program->instructions_size; i++)
+        if (program->instructions[i] != DW_CFA_nop)
+            return false;
+    return true;
+}
+
+bool cfi_is_entered_from_plt(const struct cfi_program *program, struct cfi_machine *scratch) {
+    bool says_so = false;
+    for (uint32_t i = 0; program->arch == UNSPOOL_AARCH64 && i + 1 < program->instructions_size; i++)
+        says_so |=
+            program->instructions[i] == DW_CFA_offset_extended_sf &&
+            program->instructions[i + 1] == UNSPOOL_AARCH64_LR; /* perhaps an operand: then no row has it */
+    if (!says_so || cfi_begin(scratch, program) != CFI_ROW)
+        return false;
+    const struct cfi_rules *rules = &scratch->rules;
+    while (cfi_next_row(scratch) == CFI_ROW)
+        if (rules->kind[UNSPOOL_AARCH64_LR] == UNSPOOL_EXACT_OFFSET &&
+            rules->value[UNSPOOL_AARCH64_LR].number == 8)
+            return true;
+    return false;
+}

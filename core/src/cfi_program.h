@@ -120,4 +120,16 @@ enum pointer_base {
 /* The raw value in one of the formats, sign-extended; sets cursor->failed for an unknown format. */
 uint64_t read_encoded(struct cursor *cursor, uint8_t encoding);
 
+/* __builtin_eh_return passes its values in registers that nobody else saves: rax and rdx, x0 to x3 (DWARF 0
+ * and 1). True for a row of a function that uses it. (glibc's resolver on aarch64 saves all of x0 to x9.) */
+bool cfi_passes_exceptions(const struct cfi_rules *rules, uint32_t arch);
+
+/* Nothing but padding: what the CIE says holds throughout the function. */
+bool cfi_is_one_row(const struct cfi_program *program);
+
+/* aarch64: true when a row has x30 at CFA + 8. The header of a PLT pushed 16 bytes before it went to such a
+ * function, and the function's CFA leaves them out. */
+bool cfi_is_entered_from_plt(const struct cfi_program *program, struct cfi_machine *scratch);
+#define CFI_PLT_PUSHED 16
+
 #endif

@@ -8,8 +8,11 @@
 
 #include "unspool.h"
 
-/* True when an instruction in start <= relative address < end moves sp. Instructions are decoded one after
- * the other; what can't be decoded, or is not there, ends the search. */
-bool code_moves_sp(const struct unspool_compile_input *input, uint64_t start, uint64_t end);
+/* True when an instruction in start <= relative address < end moves sp, or changes lr on aarch64.
+ * Instructions are decoded one after the other; what can't be decoded, or is not there, ends the search. */
+bool code_changes_frame(const struct unspool_compile_input *input, uint64_t start, uint64_t end);
+
+/* True when start .. end is the code that a context of makecontext returns to when it is done. */
+bool code_ends_context(const struct unspool_compile_input *input, uint64_t start, uint64_t end);
 
 #endif

@@ -13,7 +13,7 @@ struct evaluator {
     const struct cfi_rules *rules;
     const struct unspool_registers *before; /* the callee's */
     uint64_t cfa;
-    uint64_t bad_address;
+    struct expression_run run;
 };
 
 static bool is_known(const struct unspool_registers *registers, uint64_t number) {
@@ -22,13 +22,18 @@ static bool is_known(const struct unspool_registers *registers, uint64_t number)
 
 /* The row of the program that holds at the lookup address. */
 static bool find_row(const struct exact_input *input, struct cfi_program *program,
-                     struct cfi_machine *machine) {
-    if (!table_find_program(input->table, input->lookup_address, program) ||
-        cfi_begin(machine, program) != CFI_ROW)
+                     struct cfi_machine *machine, struct exact_result *result) {
+    if (!table_find_program(input->table, input->lookup_address, program))
+        return false;
+    result->is_entered_from_plt = cfi_is_entered_from_plt(program, machine);
+    if (cfi_begin(machine, program) != CFI_ROW)
         return false;
     do {
         if (cfi_next_row(machine) != CFI_ROW)
             return false;
+        bool did = input->arch == UNSPOOL_AARCH64 && result->may_overwrite_itself; /* its epilogue, then */
+        result->may_overwrite_itself = !(program->flags & UNSPOOL_ROW_SIGNAL) &&
+                                       (did || cfi_passes_exceptions(&machine->rules, input->arch));
     } while (machine->row_end <= input->lookup_address);
     return machine->row_start <= input->lookup_address && machine->rules.cfa_defined;
 }
@@ -37,7 +42,7 @@ static enum exact_status find_cfa(struct evaluator *evaluator) {
     const struct cfi_rules *rules = evaluator->rules;
     if (rules->cfa_is_expression)
         return evaluate_expression(evaluator->input, cfi_block(evaluator->program, rules->cfa_expression),
-                                   evaluator->before, NULL, &evaluator->cfa, &evaluator->bad_address);
+                                   evaluator->before, NULL, &evaluator->run, &evaluator->cfa);
     if (!is_known(evaluator->before, rules->cfa_register))
         return EXACT_REGISTER_UNKNOWN;
     evaluator->cfa = evaluator->before->value[rules->cfa_register] + (uint64_t)rules->cfa_offset;
@@ -51,8 +56,9 @@ static bool is_popped(const struct evaluator *evaluator, uint32_t number, uint64
     const struct unspool_registers *before = evaluator->before;
     uint32_t sp = sp_register(evaluator->input->arch);
     return !before->pc_is_return_address && !(evaluator->program->flags & UNSPOOL_ROW_SIGNAL) &&
-           is_known(before, sp) && slot_address < before->value[sp] && evaluator->cfa >= before->value[sp] &&
-           number != sp && number != pc_register(evaluator->input->arch);
+           is_known(before, sp) && slot_address < before->value[sp] &&
+           (evaluator->cfa >= before->value[sp] || evaluator->rules->cfa_register == sp) && number != sp &&
+           number != pc_register(evaluator->input->arch);
 }
 
 static enum exact_status load(struct evaluator *evaluator, uint32_t number, uint64_t address,
@@ -64,7 +70,7 @@ static enum exact_status load(struct evaluator *evaluator, uint32_t number, uint
     }
     if (memory_read_u64(evaluator->input->memory, address, value))
         return EXACT_OK;
-    evaluator->bad_address = address;
+    evaluator->run.bad_address = address;
     return EXACT_UNREADABLE;
 }
 
@@ -92,12 +98,12 @@ static enum exact_status apply(struct evaluator *evaluator, uint32_t number, uin
     case UNSPOOL_EXACT_EXPRESSION:
         status = evaluate_expression(evaluator->input,
                                      cfi_block(evaluator->program, rules->value[number].expression), before,
-                                     &evaluator->cfa, &address, &evaluator->bad_address);
+                                     &evaluator->cfa, &evaluator->run, &address);
         return status == EXACT_OK ? load(evaluator, number, address, value) : status;
     case UNSPOOL_EXACT_VAL_EXPRESSION:
         return evaluate_expression(evaluator->input,
                                    cfi_block(evaluator->program, rules->value[number].expression), before,
-                                   &evaluator->cfa, value, &evaluator->bad_address);
+                                   &evaluator->cfa, &evaluator->run, value);
     default:
         return EXACT_NO_RULE;
     }
@@ -165,12 +171,6 @@ static enum exact_status apply_all(struct evaluator *evaluator, struct unspool_r
     return EXACT_OK;
 }
 
-/* __builtin_eh_return passes its values in rax and rdx, x0 and x1; only a function that uses it saves
- * them (DWARF registers 0 and 1). */
-static bool saves_exception_registers(const struct cfi_rules *rules) {
-    return rules->kind[0] == UNSPOOL_EXACT_OFFSET && rules->kind[1] == UNSPOOL_EXACT_OFFSET;
-}
-
 /* A CFA that is not the caller's sp belongs to no frame. (Where both happen to be equal, too: the buffer that
  * longjmp is given may be the first thing on the stack that it goes to.) */
 static bool replaces_sp(const struct cfi_rules *rules, uint32_t arch) {
@@ -179,14 +179,25 @@ static bool replaces_sp(const struct cfi_rules *rules, uint32_t arch) {
     return rules->kind[sp] != UNSPOOL_EXACT_UNSPECIFIED && !is_cfa;
 }
 
+/* aarch64's longjmp and setcontext describe the registers that they are given, in memory that x0 points to.
+ * The CFA is that memory, not the caller's sp, for which there is no rule at all. */
+static bool is_context(const struct cfi_rules *rules, uint32_t arch) {
+    return arch == UNSPOOL_AARCH64 && !rules->cfa_is_expression && rules->cfa_register < 8;
+}
+
 enum exact_status exact_step(const struct exact_input *input, struct unspool_registers *registers,
                              struct exact_result *result) {
     struct cfi_program program;
     struct cfi_machine machine;
-    if (!find_row(input, &program, &machine))
+    if (!find_row(input, &program, &machine, result))
         return EXACT_NO_RULE;
     struct evaluator evaluator = {
-        .input = input, .program = &program, .rules = &machine.rules, .before = registers};
+        .input = input,
+        .program = &program,
+        .rules = &machine.rules,
+        .before = registers,
+        .run.steps_left = EXPRESSION_STEPS,
+    };
     struct unspool_registers after = {.known = (uint64_t)1 << pc_register(input->arch)};
     after.pc_is_return_address = !(program.flags & UNSPOOL_ROW_SIGNAL);
     enum exact_status status = find_cfa(&evaluator);
@@ -194,14 +205,18 @@ enum exact_status exact_step(const struct exact_input *input, struct unspool_reg
         status = find_return_address(&evaluator, &after.value[pc_register(input->arch)]);
     if (status == EXACT_OK)
         status = apply_all(&evaluator, &after);
-    result->bad_address = evaluator.bad_address;
+    result->bad_address = evaluator.run.bad_address;
     result->function = input->image_base + program.start;
     result->function_end = input->image_base + program.end;
     result->cfa = evaluator.cfa;
     result->replaces_registers =
         !(program.flags & UNSPOOL_ROW_SIGNAL) && replaces_sp(&machine.rules, input->arch);
-    result->may_overwrite_itself =
-        !(program.flags & UNSPOOL_ROW_SIGNAL) && saves_exception_registers(&machine.rules);
+    result->is_in_lr = program.return_address_register < UNSPOOL_REGISTERS &&
+                       input->arch == UNSPOOL_AARCH64 &&
+                       machine.rules.kind[program.return_address_register] == UNSPOOL_EXACT_UNSPECIFIED;
+    result->is_context = is_context(&machine.rules, input->arch);
+    if (status == EXACT_OK && result->is_entered_from_plt)
+        after.value[UNSPOOL_AARCH64_SP] += CFI_PLT_PUSHED;
     if (status == EXACT_OK)
         *registers = after;
     return status;

@@ -34,6 +34,9 @@ struct exact_result {
     bool may_overwrite_itself; /* it keeps the registers that pass an exception to its handler: such a
                                   function, _Unwind_Resume for one, writes the handler's frame over its
                                   own before it goes there */
+    bool is_in_lr;            /* aarch64: the return address has no rule: before it is saved, or afterwards */
+    bool is_context;          /* aarch64: no frame is described, but registers to be restored */
+    bool is_entered_from_plt; /* aarch64: cfi_program.h */
 };
 
 /* registers become the caller's: pc is the return address as it was found, perhaps signed. On failure
@@ -41,10 +44,18 @@ struct exact_result {
 enum exact_status exact_step(const struct exact_input *input, struct unspool_registers *registers,
                              struct exact_result *result);
 
+/* The operations that all expressions of one step may take together (real ones: a dozen each). */
+#define EXPRESSION_STEPS 4096
+
+struct expression_run {
+    uint32_t steps_left;
+    uint64_t bad_address; /* EXACT_UNREADABLE: what could not be read */
+};
+
 /* A DWARF expression (DWARF 5, 2.5) over the registers; *push is what the stack begins with, or
  * NULL. Bounded in steps and depth. */
 enum exact_status evaluate_expression(const struct exact_input *input, struct cursor operations,
                                       const struct unspool_registers *registers, const uint64_t *push,
-                                      uint64_t *result, uint64_t *bad_address);
+                                      struct expression_run *run, uint64_t *result);
 
 #endif

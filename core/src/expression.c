@@ -7,7 +7,6 @@
 #include "cfi_program.h"
 #include "exact.h"
 
-#define EXPRESSION_STEPS 4096
 #define EXPRESSION_DEPTH 64
 
 enum {
@@ -327,23 +326,23 @@ static void run_operation(struct evaluation *evaluation, uint8_t operation) {
 
 enum exact_status evaluate_expression(const struct exact_input *input, struct cursor operations,
                                       const struct unspool_registers *registers, const uint64_t *first,
-                                      uint64_t *result, uint64_t *bad_address) {
+                                      struct expression_run *run, uint64_t *result) {
     struct evaluation evaluation;
     evaluation.input = input;
     evaluation.registers = registers;
     evaluation.cursor = operations;
     evaluation.start = operations.at;
-    evaluation.bad_address = 0;
     evaluation.status = EXACT_OK;
     evaluation.depth = 0;
     if (first)
         push(&evaluation, *first);
-    for (uint32_t steps = 0; cursor_left(&evaluation.cursor); steps++) {
-        if (steps == EXPRESSION_STEPS)
+    while (cursor_left(&evaluation.cursor)) {
+        if (!run->steps_left)
             return EXACT_NO_RULE;
+        run->steps_left--;
         run_operation(&evaluation, cursor_u8(&evaluation.cursor));
         if (evaluation.status == EXACT_UNREADABLE)
-            *bad_address = evaluation.bad_address;
+            run->bad_address = evaluation.bad_address;
         if (evaluation.status != EXACT_OK)
             return evaluation.status;
         if (evaluation.cursor.failed)

@@ -191,6 +191,15 @@ static enum step_result step_by_frames(const struct code *code, struct frame *fr
     return become_caller(frame, caller, step, how);
 }
 
+enum step_result step_by_proof(const struct code *code, struct frame *frame, struct step *step) {
+    struct caller leaf;
+    uint64_t place = code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : frame->sp;
+    if (!leaf_caller(code, frame, &leaf) || !prove_caller(code, frame, place, &leaf))
+        return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
+    forget_others(frame);
+    return become_caller(frame, &leaf, step, UNSPOOL_HOW_LEAF);
+}
+
 /* What rests on calls that return is a guess, unless the call before the return address leads here. */
 static enum unspool_how analysis_how(const struct code *code, const struct frame *frame,
                                      enum analysis_result analysis, const struct frame_recipe *recipe) {

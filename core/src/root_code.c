@@ -2,6 +2,7 @@
  * root_code.c: code that nobody called, where no file says so: the end of a stack.
  */
 #include "analysis.h"
+#include "instruction.h"
 #include "walk.h"
 
 /* How far behind a file's entry point its start-up code is looked for. */
@@ -38,6 +39,47 @@ static bool is_thread_exit(const struct code *code, uint64_t pc) {
     return memcmp(bytes, expected, size) == 0;
 }
 
+/* The call before lr leads to the function that pc is in. */
+static bool is_called_by_lr(const struct code *code, const struct frame *frame) {
+    uint64_t target;
+    if (!frame->lr_is_live || !(target = called_function(code, strip_pac(code->unwinder, frame->lr))))
+        return false;
+    return code_reaches(code, target, frame->pc);
+}
+
+/* The row at address is that of a function's first instruction as far as the return address goes. */
+static bool is_function_entry(const struct code *code, uint64_t address) {
+    struct unspool_row row;
+    const struct unspool_module *module = find_module(code->unwinder, address);
+    return module && module->table &&
+           unspool_table_lookup(module->table, address - module->image_base, &row) == UNSPOOL_OK &&
+           !(row.flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT)) &&
+           row.ra == UNSPOOL_SAVED_SAME && row.cfa_base == UNSPOOL_CFA_SP && row.cfa_offset == 0;
+}
+
+enum step_result step_by_tail_jump(const struct code *code, struct frame *frame, struct step *step) {
+    uint8_t bytes[4];
+    struct instruction instruction = {.flow = FLOW_NEXT};
+    uint64_t lr = strip_pac(code->unwinder, frame->lr), address = frame->pc;
+    if (!frame->lr_is_live || !follows_call(code, lr) ||
+        (called_function(code, lr) && !is_called_by_lr(code, frame)))
+        return end_stack(step, UNSPOOL_END_ROOT);
+    for (int i = 0; i < 2 && instruction.flow == FLOW_NEXT; i++, address += 4) {
+        if (code_read(code, address, bytes, sizeof bytes) != sizeof bytes)
+            break;
+        aarch64_decode(bytes, sizeof bytes, address, &instruction);
+        if (instruction.effect_count)
+            break;
+    }
+    if (instruction.flow != FLOW_JUMP || !is_function_entry(code, instruction.target))
+        return end_stack(step, UNSPOOL_END_ROOT);
+    const struct caller caller = {lr, frame->sp, frame->fp, frame->fp_is_known};
+    if (frame->all)
+        frame->all->known = 0;
+    return become_caller(frame, &caller, step, UNSPOOL_HOW_CODE_ANALYSIS);
+}
+
 bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame) {
-    return is_entry_code(code, module, frame->pc) || is_thread_exit(code, frame->pc);
+    return (is_entry_code(code, module, frame->pc) && !is_called_by_lr(code, frame)) ||
+           is_thread_exit(code, frame->pc);
 }

@@ -280,13 +280,18 @@ static int32_t rule_number(struct builder *builder, const struct rule *rule) {
 /* The row start .. end. The very first instruction of a program has no caller, though its CFI may not
  * say so yet: a row of one byte ends the stack there. (No return address is looked up at that byte.) */
 static bool add_rows(struct builder *builder, uint64_t start, uint64_t end, struct rule rule,
-                     bool *needs_program) {
+                     bool can_keep_program, bool *needs_program) {
     uint64_t entry = builder->reader.input->entry_address - builder->reader.input->image_address;
     int32_t number = rule_number(builder, &rule);
-    if (number < 0 || !add_row(builder, start, (uint16_t)number))
+    if (number < 0)
         return false;
-    const struct rule *added = (const struct rule *)builder->rules.items + number;
-    *needs_program = *needs_program || (added->flags & UNSPOOL_ROW_EXACT);
+    if (((const struct rule *)builder->rules.items)[number].flags & UNSPOOL_ROW_EXACT) {
+        *needs_program = true;
+        if (!can_keep_program)
+            return add_row(builder, start, RULE_NONE);
+    }
+    if (!add_row(builder, start, (uint16_t)number))
+        return false;
     if (entry < start || entry >= end || (rule.flags & UNSPOOL_ROW_NONE) ||
         !builder->reader.input->entry_address)
         return true;
@@ -296,12 +301,10 @@ static bool add_rows(struct builder *builder, uint64_t start, uint64_t end, stru
            (entry + 1 == end || add_row(builder, entry + 1, (uint16_t)number));
 }
 
-/* Nothing but padding: what the CIE says holds throughout the function. */
-static bool is_one_row(const struct cfi_program *program) {
-    for (uint32_t i = 0; i < program->instructions_size; i++)
-        if (program->instructions[i] != 0) /* DW_CFA_nop */
-            return false;
-    return true;
+/* The return address is still in the link register, or again. */
+static bool is_in_lr(const struct rule *rule, uint32_t arch) {
+    return arch == UNSPOOL_AARCH64 && !(rule->flags & UNSPOOL_ROW_EXACT) &&
+           RULE_RA(rule) == UNSPOOL_SAVED_SAME;
 }
 
 /* Runs one piece's program and adds its rows, and a row that says nothing behind it. */
@@ -317,27 +320,37 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
         return add_row(builder, piece->end, RULE_NONE);
     }
     builder->work_left -= work;
-    bool needs_program = false;
+    bool needs_program = false, can_keep_program = work <= KEPT_PROGRAM_LIMIT;
     bool ok = true;
-    bool is_doubted = is_one_row(&program) && piece->start == program.start && piece->end == program.end &&
-                      code_moves_sp(builder->reader.input, program.start, program.end);
+    bool is_whole = piece->start == program.start && piece->end == program.end;
+    bool is_one_row = is_whole && cfi_is_one_row(&program);
+    bool is_doubted = is_one_row && code_changes_frame(builder->reader.input, program.start, program.end);
+    bool ends_context = is_one_row && code_ends_context(builder->reader.input, program.start, program.end);
+    bool is_exact = cfi_is_entered_from_plt(&program, machine), passes_exceptions = false;
     enum cfi_status status = cfi_begin(machine, &program);
     uint64_t start = piece->start;
     while (ok && status == CFI_ROW && (status = cfi_next_row(machine)) == CFI_ROW) {
         builder->last = to_rule(builder, &program);
         if (is_doubted && !(builder->last.flags & NEVER_DOUBTED))
             builder->last.flags |= UNSPOOL_ROW_DOUBTED;
+        struct rule rule = builder->last;
+        passes_exceptions |= cfi_passes_exceptions(&machine->rules, program.arch);
+        if (!(rule.flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_END)) &&
+            (is_exact || (passes_exceptions && is_in_lr(&rule, program.arch))))
+            rule = (struct rule){.flags = program.flags | UNSPOOL_ROW_EXACT};
+        if (ends_context)
+            rule.flags |= UNSPOOL_ROW_END;
         if (machine->row_end <= start)
             continue;
         uint64_t end = machine->row_end < piece->end ? machine->row_end : piece->end;
-        ok = start >= end || add_rows(builder, start, end, builder->last, &needs_program);
+        ok = start >= end || add_rows(builder, start, end, rule, can_keep_program, &needs_program);
         start = end;
     }
-    if (status == CFI_MALFORMED) {
+    if (status == CFI_MALFORMED || (needs_program && !can_keep_program))
         add_problem(builder->problems, UNSPOOL_PROBLEM_INSTRUCTION, fde->section, fde->offset);
+    if (status == CFI_MALFORMED)
         ok = ok && (start >= piece->end || add_row(builder, start, RULE_NONE));
-    }
-    if (ok && needs_program)
+    if (ok && needs_program && can_keep_program)
         ok = keep_program(builder, piece, &program);
     return ok && add_row(builder, piece->end, RULE_NONE);
 }

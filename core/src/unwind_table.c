@@ -86,6 +86,7 @@ static bool programs_are_valid(const struct unspool_table *table) {
         const struct kept_program *kept = table_part(table, table->programs + function->program);
         uint64_t left = table->program_bytes - function->program - sizeof *kept;
         if (kept->initial_size > left || kept->instructions_size > left - kept->initial_size ||
+            (uint64_t)kept->initial_size + kept->instructions_size > KEPT_PROGRAM_LIMIT ||
             kept->start > kept->end || kept->return_address_register > UNSPOOL_REGISTERS)
             return false;
     }

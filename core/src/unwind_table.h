@@ -57,6 +57,10 @@ struct exact_function {
     uint64_t program;    /* offset into the programs, multiple of 8 */
 };
 
+/* The exact evaluator runs a function's program anew for each frame, so that its length must be bounded.
+ * Real ones have up to 22 KB. */
+#define KEPT_PROGRAM_LIMIT (1u << 17)
+
 /* What cfi_program.h's struct cfi_program says, kept. Followed by the initial instructions, then
  * the function's. */
 struct kept_program {

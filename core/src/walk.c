@@ -212,7 +212,10 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     };
     struct unspool_registers registers = frame_registers(unwinder->arch, frame);
     struct exact_result result = {0};
-    switch (exact_step(&input, &registers, &result)) {
+    enum exact_status status = exact_step(&input, &registers, &result);
+    if (result.is_context)
+        return step_by_proof(code, frame, step);
+    switch (status) {
     case EXACT_OK:
         break;
     case EXACT_REGISTER_UNKNOWN:
@@ -230,7 +233,7 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     struct code_place here = {frame->pc, frame->sp, frame->fp_is_known ? frame->fp : 0, result.function_end};
     enum call_match match = result.replaces_registers ? CALL_UNKNOWN : CALL_MATCHES;
     if (result.may_overwrite_itself && !code_returns(code, &here, result.cfa))
-        match = match_call(code, *pc, result.function);
+        match = result.is_in_lr ? CALL_ELSEWHERE : match_call(code, *pc, result.function);
     if (match == CALL_ELSEWHERE)
         return end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
     set_frame(unwinder->arch, &registers, frame);
@@ -248,10 +251,17 @@ static enum step_result step_doubted(const struct code *code, const struct unspo
     struct frame_recipe recipe;
     uint64_t start = table_row_start(module->table, lookup_address(frame) - module->image_base);
     if (!recipe_from_entry(code, module->image_base + start, lookup_address(frame), &recipe)) {
+        bool is_in_lr = RULE_RA(rule) == UNSPOOL_SAVED_SAME && frame->lr_is_live;
+        /* glibc's swapcontext goes on in its middle, with that very address in lr. */
+        if (is_in_lr && !follows_call(code, strip_pac(code->unwinder, frame->lr)))
+            return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
         enum step_result result = step_by_rule(code, rule, frame, step);
         step->how |= UNSPOOL_HOW_GUESS;
         return result;
     }
+    /* swapcontext has put another address into lr */
+    if (recipe.sp.kind != VALUE_UNKNOWN && recipe.return_address.kind == VALUE_UNKNOWN)
+        return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
     bool same_base = recipe.sp.kind == (RULE_CFA_BASE(rule) == UNSPOOL_CFA_FP ? VALUE_FP : VALUE_SP);
     if (same_base && recipe.sp.offset == rule->cfa_offset)
         return step_by_rule(code, rule, frame, step);
@@ -269,7 +279,7 @@ static enum step_result step_special(const struct code *code, const struct rule 
         is_signal_return(code, frame->pc, frame->is_interrupted))
         return step_signal_frame(code, frame, step);
     if (rule->flags & UNSPOOL_ROW_END)
-        return end_stack(step, UNSPOOL_END_ROOT);
+        return step_by_tail_jump(code, frame, step);
     if (rule->flags & UNSPOOL_ROW_EXACT)
         return step_exactly(code, module, frame, step);
     if (rule->flags & UNSPOOL_ROW_NONE)

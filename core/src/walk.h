@@ -81,6 +81,13 @@ enum step_result step_by_recipe(const struct code *code, const struct frame_reci
 enum step_result step_without_rule(const struct code *code, const struct unspool_module *module,
                                    struct frame *frame, struct step *step);
 
+/* fallback.c: where the file does not describe a frame: a leaf that a direct call proves, or nothing. */
+enum step_result step_by_proof(const struct code *code, struct frame *frame, struct step *step);
+
+/* root_code.c: the file says that the stack ends here, and it does, except in what stands behind _start in
+ * its FDE: glibc's __wrap_main on aarch64, which is called and goes on to main. */
+enum step_result step_by_tail_jump(const struct code *code, struct frame *frame, struct step *step);
+
 /* root_code.c: true when the frame is the first of its thread, by the file's entry point or the code. */
 bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame);
 
