@@ -242,6 +242,32 @@ static void what_has_no_rule(void) {
     expect_step(EXACT_NO_RULE);
 }
 
+/* Expressions that are made to be slow share what one may take. */
+static void all_expressions_of_a_step_are_bounded_together(void) {
+    /* 200 times round: a constant, 4 operations a turn, and a last one */
+    uint8_t instructions[16 * 14] = {DEF_CFA(R10, 0)};
+    size_t size = 3;
+    for (uint8_t number = 0; number < 16; number++) {
+        const uint8_t rule[] = {
+            VAL_EXPRESSION(number, 9), 0x08, 200, OP_LIT0 + 1, OP_MINUS, OP_DUP, 0x28, U16(-6), 0x96};
+        if (number == RBP || number == RSP)
+            continue;
+        memcpy(instructions + size, rule, sizeof rule);
+        size += sizeof rule;
+    }
+    begin(instructions, size);
+    set(R10, STACK_AT + 0x80);
+    set(RBP, 0xf);
+    expect_step(EXACT_OK);
+    expect_value(RIP, STACK_AT + 0x78);
+    uint32_t found = 0;
+    for (uint8_t number = 0; number < 16; number++)
+        found += number != RBP && number != RSP && (registers.known >> number & 1);
+    CHECK_EQUAL(found, 5); /* 5 * 802 operations, of 4096 */
+    expect_value(RAX, 0);
+    expect_unknown(R15);
+}
+
 static void a_signal_frame_leads_to_an_interrupted_frame(void) {
     struct cie_shape shape = x86_64_cie;
     shape.augmentation = "S";
@@ -313,6 +339,7 @@ int main(void) {
     RUN(what_is_needed_and_not_known);
     RUN(what_cannot_be_read);
     RUN(what_has_no_rule);
+    RUN(all_expressions_of_a_step_are_bounded_together);
     RUN(a_signal_frame_leads_to_an_interrupted_frame);
     RUN(lr_holds_the_return_address_where_cfi_says_nothing);
     RUN(a_callers_lr_is_not_its_return_address);

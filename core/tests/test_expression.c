@@ -12,6 +12,7 @@ static const struct unspool_table table = {.image_address = 0x400000};
 static struct unspool_registers registers;
 static struct unspool_memory memory;
 static uint64_t result, bad_address;
+static struct expression_run limits;
 
 static enum exact_status run(const uint64_t *push, const uint8_t *operations, size_t size) {
     registers = (struct unspool_registers){.known = 1u << RBX | 1u << RSP | 1u << RIP};
@@ -24,9 +25,11 @@ static enum exact_status run(const uint64_t *push, const uint8_t *operations, si
     uint8_t *copy = malloc(size ? size : 1); /* of exactly its size, for ASan */
     if (size)
         memcpy(copy, operations, size);
-    result = bad_address = 0xbad;
+    result = 0xbad;
+    limits = (struct expression_run){EXPRESSION_STEPS, 0xbad};
     enum exact_status status =
-        evaluate_expression(&input, cursor_over(copy, size), &registers, push, &result, &bad_address);
+        evaluate_expression(&input, cursor_over(copy, size), &registers, push, &limits, &result);
+    bad_address = limits.bad_address;
     free(copy);
     return status;
 }

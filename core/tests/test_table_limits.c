@@ -32,33 +32,40 @@ static void write_cfa_offset(uint64_t offset) {
     write_uleb(&instructions, offset);
 }
 
-/* More distinct rules than 16 bits can number: the rest is exact, and says the same. */
+/* More distinct rules than 16 bits can number: the rest is exact, and says the same. Functions of 1,000
+ * rows each; the last row of each ends the stack. */
 static void more_rules_than_numbers(void) {
-    enum { ROWS = 70000 };
+    enum { FUNCTIONS = 70, ROWS = 1000 };
     begin();
-    for (uint64_t i = 0; i < ROWS; i++) {
-        write_cfa_offset(8 + i);
-        write_u8(&instructions, ADVANCE(1));
+    for (uint64_t function = 0; function < FUNCTIONS; function++) {
+        instructions.size = 0;
+        for (uint64_t i = 0; i < ROWS; i++) {
+            write_cfa_offset(8 + function * ROWS + i);
+            write_u8(&instructions, ADVANCE(1));
+        }
+        write_bytes(&instructions, CFI(UNDEFINED(RIP)));
+        write_fde(&section, cie, 0x1000 + 2 * ROWS * function, ROWS + 0x10, instructions.bytes,
+                  instructions.size);
     }
-    write_bytes(&instructions, CFI(UNDEFINED(RIP)));
-    write_fde(&section, cie, 0x1000, ROWS + 0x10, instructions.bytes, instructions.size);
     compile();
     CHECK_EQUAL(problems.count, 0);
-    for (uint64_t i = 0; i < ROWS; i += 997) {
-        CHECK_EQUAL(unspool_table_lookup(table, 0x1000 + i, &row), UNSPOOL_OK);
+    for (uint64_t i = 0; i < FUNCTIONS * ROWS; i += 97) {
+        uint64_t address = 0x1000 + i / ROWS * 2 * ROWS + i % ROWS;
+        CHECK_EQUAL(unspool_table_lookup(table, address, &row), UNSPOOL_OK);
         if (!(row.flags & UNSPOOL_ROW_EXACT)) {
             CHECK_EQUAL(row.cfa_offset, 8 + i);
             continue;
         }
         struct unspool_exact_row exact;
         CHECK(i > 60000);
-        CHECK_EQUAL(unspool_table_exact(table, 0x1000 + i, &exact), UNSPOOL_OK);
+        CHECK_EQUAL(unspool_table_exact(table, address, &exact), UNSPOOL_OK);
         CHECK_EQUAL(exact.cfa_register, RSP);
         CHECK_EQUAL(exact.cfa_offset, 8 + i);
     }
-    CHECK_EQUAL(unspool_table_lookup(table, 0x1000 + ROWS - 1, &row), UNSPOOL_OK);
+    uint64_t last = 0x1000 + (FUNCTIONS - 1) * 2 * ROWS;
+    CHECK_EQUAL(unspool_table_lookup(table, last + ROWS - 1, &row), UNSPOOL_OK);
     CHECK_EQUAL(row.flags, UNSPOOL_ROW_EXACT);
-    CHECK_EQUAL(unspool_table_lookup(table, 0x1000 + ROWS + 8, &row), UNSPOOL_OK);
+    CHECK_EQUAL(unspool_table_lookup(table, last + ROWS + 8, &row), UNSPOOL_OK);
     CHECK_EQUAL(row.flags, UNSPOOL_ROW_EXACT | UNSPOOL_ROW_END); /* an end stays an end */
 }
 
@@ -100,6 +107,27 @@ static void many_exact_pieces_of_a_long_program(void) {
     CHECK(unspool_table_size(table) < 40 * section.size);
 }
 
+/* The exact evaluator runs a function's program anew for every frame: one that is longer than any real one
+ * is not kept for it. */
+static void an_exact_program_of_absurd_length(void) {
+    enum { SIZE = 1 << 17 };
+    for (uint64_t extra = 0; extra < 2; extra++) {
+        begin();
+        write_bytes(&instructions, CFI(ADVANCE(4), DEF_CFA(R10, 0)));
+        while (instructions.size < SIZE - sizeof x86_64_initial + extra)
+            write_u8(&instructions, NOP);
+        write_fde(&section, cie, 0x1000, 0x20, instructions.bytes, instructions.size);
+        compile();
+        CHECK_EQUAL(problems.count, extra);
+        if (extra)
+            CHECK_EQUAL(problems.first[0].kind, UNSPOOL_PROBLEM_INSTRUCTION);
+        CHECK_EQUAL(unspool_table_lookup(table, 0x1000, &row), UNSPOOL_OK);
+        CHECK_EQUAL(row.flags, 0); /* what a rule can say holds */
+        CHECK_EQUAL(unspool_table_lookup(table, 0x1004, &row), UNSPOOL_OK);
+        CHECK_EQUAL(row.flags, extra ? UNSPOOL_ROW_NONE : UNSPOOL_ROW_EXACT);
+    }
+}
+
 /* Two far functions: pages must not be made for the gap between them. */
 static void functions_far_apart(void) {
     begin();
@@ -119,6 +147,7 @@ int main(void) {
     RUN(more_rules_than_numbers);
     RUN(many_pieces_of_a_long_program);
     RUN(many_exact_pieces_of_a_long_program);
+    RUN(an_exact_program_of_absurd_length);
     RUN(functions_far_apart);
     unspool_table_free(table);
     writer_free(&section);
