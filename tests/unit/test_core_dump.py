@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from tests.core_writer import (
 )
 from tests.elf_writer import ALLOC, EXEC, EXEC_FILE, Section, Segment, elf_file
 from tests.small_library import IMAGE_BASE, Library
+from tests.stopped_library import PAGE, STACK, StoppedLibrary, not_dumped, words
 from unspool.binaries import BinaryError
 from unspool.capture import CaptureError, CoreDump, core_dump
 from unspool.capture.core_image import image_at
@@ -32,68 +32,12 @@ from unspool.unwind import Stack, StackEnd
 
 LibraryOf = Callable[[str], Library]
 ARCHES = ("x86_64", "aarch64")
-STACK = 0x7FFE_0000_1000
-PAGE = 0x1000
 PHDR, BASE, ENTRY, EXECFN, SYSINFO_EHDR = 3, 7, 9, 31, 33
 
 
-def words(*values: int) -> bytes:
-    return struct.pack(f"<{len(values)}Q", *values)
-
-
-@dataclass
-class InLibrary:
-    """A thread that was stopped at inner_body; inner was called by middle, outer and root."""
-
-    library: Library
-
-    @property
-    def arch(self) -> str:
-        return self.library.binary.arch
-
-    @property
-    def frames(self) -> tuple[int, ...]:
-        labels = ("inner_body", "middle_return", "outer_return", "root_return")
-        return tuple(self.library.at(label) for label in labels)
-
-    def thread(self, sp: int = STACK) -> bytes:
-        at = self.library.at
-        others = {4: sp + 0x30} if self.arch == "x86_64" else {29: sp + 0x20, 30: at("middle_return")}
-        return thread(7, at("inner_body"), sp, arch=self.arch, signal=6, others=others)
-
-    def stack(self) -> bytes:
-        at = self.library.at
-        if self.arch == "x86_64":
-            return words(
-                0xB, at("middle_return"), 0, 0, 0, at("outer_return"), 0xF0F0, at("root_return"), 0xDEAD
-            )
-        return words(at("outer_return"), 0, 0, 0, 0xF0F0, at("root_return"), 0xDEAD)
-
-    def pages(self) -> list[Memory]:
-        """The library as the kernel maps it: whole pages."""
-        data = Path(self.library.binary.path).read_bytes()
-        pages = []
-        for segment in self.library.binary.segments:
-            start = segment.file_offset // PAGE * PAGE
-            end = -(-(segment.file_offset + segment.file_size) // PAGE) * PAGE
-            flags = READ | (WRITE if segment.writable else 0) | (EXECUTE if segment.executable else 0)
-            address = IMAGE_BASE + segment.address - (segment.file_offset - start)
-            pages.append(Memory(address, data[start:end].ljust(end - start, b"\0"), flags=flags))
-        return pages
-
-    def files(self, path: str | None = None) -> bytes:
-        """NT_FILE."""
-        path = path or self.library.binary.path
-        listed = []
-        for segment, page in zip(self.library.binary.segments, self.pages(), strict=True):
-            offset = segment.file_offset // PAGE * PAGE
-            listed.append(FileAt(page.start, page.start + len(page.data), offset, path))
-        return mapped_files(*listed)
-
-
 @pytest.fixture(params=ARCHES)
-def stopped(request: pytest.FixtureRequest, library: LibraryOf) -> InLibrary:
-    return InLibrary(library(request.param))
+def stopped(request: pytest.FixtureRequest, library: LibraryOf) -> StoppedLibrary:
+    return StoppedLibrary(library(request.param))
 
 
 @pytest.fixture
@@ -126,15 +70,7 @@ def the_stack(core: CoreDump) -> Stack:
     return stack
 
 
-def not_dumped(pages: list[Memory], *, but_first: bool) -> list[Memory]:
-    """As the kernel leaves out what is in files: all of it, or all but the page with the headers."""
-    return [
-        Memory(page.start, page.data[:PAGE] if but_first and index == 0 else b"", len(page.data), page.flags)
-        for index, page in enumerate(pages)
-    ]
-
-
-def test_a_file_is_checked_by_the_build_id_in_the_core(stopped: InLibrary, opened: Opened) -> None:
+def test_a_file_is_checked_by_the_build_id_in_the_core(stopped: StoppedLibrary, opened: Opened) -> None:
     memory = [*not_dumped(stopped.pages(), but_first=True), Memory(STACK, stopped.stack())]
     core = opened(memory, [stopped.thread(), stopped.files(), process(5, "it", "it -x")], stopped.arch)
     assert (core.missing, core.unchecked, core.problems) == ({}, [], [])
@@ -144,7 +80,7 @@ def test_a_file_is_checked_by_the_build_id_in_the_core(stopped: InLibrary, opene
     assert core.signal is not None and (core.signal.number, core.signal.tid) == (6, 7)
 
 
-def test_a_file_that_nothing_checks(stopped: InLibrary, opened: Opened) -> None:
+def test_a_file_that_nothing_checks(stopped: StoppedLibrary, opened: Opened) -> None:
     """It is used, and that is told."""
     memory = [*not_dumped(stopped.pages(), but_first=False), Memory(STACK, stopped.stack())]
     core = opened(memory, [stopped.thread(), stopped.files()], stopped.arch)
@@ -154,7 +90,7 @@ def test_a_file_that_nothing_checks(stopped: InLibrary, opened: Opened) -> None:
     assert core.problems == [f"{path}: used unchecked, since the core holds no build id of it"]
 
 
-def test_a_file_with_more_code_than_was_mapped(stopped: InLibrary, opened: Opened) -> None:
+def test_a_file_with_more_code_than_was_mapped(stopped: StoppedLibrary, opened: Opened) -> None:
     """Nothing but the sizes tells that it is another version."""
     pages = not_dumped(stopped.pages(), but_first=False)
     code = next(page for page in pages if page.flags & EXECUTE)
@@ -167,7 +103,7 @@ def test_a_file_with_more_code_than_was_mapped(stopped: InLibrary, opened: Opene
     assert "its code is not what is mapped" in core.missing[stopped.library.binary.path]
 
 
-def test_a_file_with_another_build_id_is_not_used(stopped: InLibrary, opened: Opened) -> None:
+def test_a_file_with_another_build_id_is_not_used(stopped: StoppedLibrary, opened: Opened) -> None:
     build_id = stopped.library.binary.build_id
     assert build_id is not None
     pages = not_dumped(stopped.pages(), but_first=True)
@@ -203,7 +139,7 @@ def test_without_a_build_id_the_program_headers_tell(opened: Opened, tmp_path: P
     assert "its program headers differ" in opened([header], notes).missing[str(path)]
 
 
-def test_a_missing_file_is_walked_by_its_pages_in_the_core(stopped: InLibrary, opened: Opened) -> None:
+def test_a_missing_file_is_walked_by_its_pages_in_the_core(stopped: StoppedLibrary, opened: Opened) -> None:
     memory = [*stopped.pages(), Memory(STACK, stopped.stack())]
     core = opened(memory, [stopped.thread(), stopped.files("/nowhere/lib.so")], stopped.arch)
     stack = the_stack(core)
@@ -216,7 +152,7 @@ def test_a_missing_file_is_walked_by_its_pages_in_the_core(stopped: InLibrary, o
 
 def test_where_its_pages_are_not_in_the_core_the_stack_is_cut(library: LibraryOf, opened: Opened) -> None:
     """Nothing says how to go on, and nothing is made up."""
-    stopped = InLibrary(library("x86_64"))  # for aarch64 all of it lies in the first page
+    stopped = StoppedLibrary(library("x86_64"))  # for aarch64 all of it lies in the first page
     memory = [*not_dumped(stopped.pages(), but_first=True), Memory(STACK, stopped.stack())]
     core = opened(memory, [stopped.thread(), stopped.files("/nowhere/lib.so (deleted)")], stopped.arch)
     stack = the_stack(core)
@@ -226,7 +162,7 @@ def test_where_its_pages_are_not_in_the_core_the_stack_is_cut(library: LibraryOf
 
 @pytest.mark.parametrize("place", ["path", "name", "debuginfod"])
 def test_where_else_a_file_is_searched(
-    place: str, stopped: InLibrary, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, stopped: StoppedLibrary, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under its path or its name in a sysroot, and where debuginfod-find puts it."""
     build_id = stopped.library.binary.build_id
@@ -249,7 +185,7 @@ def test_where_else_a_file_is_searched(
 def test_gdb_leaves_code_out_of_the_segments(library: LibraryOf, opened: Opened) -> None:
     """Then only NT_FILE says that there is something, and the file's own headers that it is code. Unwind
     information lies in another segment, which gdb may have dumped."""
-    stopped = InLibrary(library("x86_64"))
+    stopped = StoppedLibrary(library("x86_64"))
     pages = [page for page in stopped.pages() if not page.flags & EXECUTE]
     memory = [*pages, Memory(STACK, stopped.stack())]
     assert the_stack(opened(memory, [stopped.thread(), stopped.files()], stopped.arch)).complete
@@ -258,7 +194,7 @@ def test_gdb_leaves_code_out_of_the_segments(library: LibraryOf, opened: Opened)
     assert list(core.missing) == ["/nowhere/lib.so"]
 
 
-def test_the_vdso_is_in_the_core_only(stopped: InLibrary, opened: Opened) -> None:
+def test_the_vdso_is_in_the_core_only(stopped: StoppedLibrary, opened: Opened) -> None:
     """Here the library plays its part, from first to last byte in one mapping."""
     data = Path(stopped.library.binary.path).read_bytes()
     code = next(segment for segment in stopped.library.binary.segments if segment.executable)
@@ -272,7 +208,7 @@ def test_the_vdso_is_in_the_core_only(stopped: InLibrary, opened: Opened) -> Non
 
 def test_names_from_pages_that_the_loader_changed(library: LibraryOf, opened: Opened) -> None:
     """glibc turns the virtual addresses in the dynamic section into addresses."""
-    stopped = InLibrary(library("x86_64"))
+    stopped = StoppedLibrary(library("x86_64"))
     section = stopped.library.binary.section(".dynamic")
     assert section is not None
     pages = stopped.pages()
@@ -303,7 +239,7 @@ LOADER_LIST = 0x5600_0000_0000
 class Loaded:
     """A program and a library, as only the dynamic loader knows them."""
 
-    def __init__(self, stopped: InLibrary, folder: Path) -> None:
+    def __init__(self, stopped: StoppedLibrary, folder: Path) -> None:
         self.stopped = stopped
         self.program = folder / "program"
         code = b"\xc3" * 64
@@ -338,7 +274,7 @@ class Loaded:
         return [self.stopped.thread(), auxiliary(values)]
 
 
-def test_libraries_by_the_loaders_list(stopped: InLibrary, opened: Opened, tmp_path: Path) -> None:
+def test_libraries_by_the_loaders_list(stopped: StoppedLibrary, opened: Opened, tmp_path: Path) -> None:
     loaded = Loaded(stopped, tmp_path)
     folder = Path(stopped.library.binary.path).parent
     core = opened(loaded.memory(), loaded.notes(), stopped.arch, loaded.program, (folder,))
@@ -349,14 +285,16 @@ def test_libraries_by_the_loaders_list(stopped: InLibrary, opened: Opened, tmp_p
 
 
 @pytest.mark.parametrize("damage", ["loop", "cut", "moved", "shifted", "nothing"])
-def test_damaged_lists_of_the_loader(damage: str, stopped: InLibrary, opened: Opened, tmp_path: Path) -> None:
+def test_damaged_lists_of_the_loader(
+    damage: str, stopped: StoppedLibrary, opened: Opened, tmp_path: Path
+) -> None:
     """A list that goes in circles or ends nowhere; a library whose dynamic section or code is elsewhere: it
     is another file."""
     loaded = Loaded(stopped, tmp_path)
     memory = loaded.memory()
     if damage == "loop":
         memory[2].data = memory[2].data.replace(
-            words(self_dynamic(loaded), 0), words(self_dynamic(loaded), LOADER_LIST + 0x100)
+            words(loaded.dynamic, 0), words(loaded.dynamic, LOADER_LIST + 0x100)
         )
     elif damage == "cut":
         memory[2].data = memory[2].data[:0x210]
@@ -375,12 +313,8 @@ def test_damaged_lists_of_the_loader(damage: str, stopped: InLibrary, opened: Op
     assert ("/lib/lib.so" in core.missing) == (damage in ("moved", "shifted"))
 
 
-def self_dynamic(loaded: Loaded) -> int:
-    return loaded.dynamic
-
-
 def test_a_program_that_was_not_moved_by_whole_pages(
-    stopped: InLibrary, opened: Opened, tmp_path: Path
+    stopped: StoppedLibrary, opened: Opened, tmp_path: Path
 ) -> None:
     """Its entry point is elsewhere: another program than the one that is named."""
     loaded = Loaded(stopped, tmp_path)
@@ -389,7 +323,7 @@ def test_a_program_that_was_not_moved_by_whole_pages(
     assert "not the program of this core" in core.missing[str(loaded.program)]
 
 
-def test_files_by_their_headers_in_the_core(stopped: InLibrary, opened: Opened) -> None:
+def test_files_by_their_headers_in_the_core(stopped: StoppedLibrary, opened: Opened) -> None:
     """Nobody lists anything, but pages that begin as ELF files do are some."""
     memory = [*stopped.pages(), Memory(STACK, stopped.stack())]
     core = opened(memory, [stopped.thread()], stopped.arch)
@@ -401,7 +335,7 @@ def test_files_by_their_headers_in_the_core(stopped: InLibrary, opened: Opened) 
 # ---------------------------------------------------------------- threads
 
 
-def test_an_executable_stack(stopped: InLibrary, opened: Opened) -> None:
+def test_an_executable_stack(stopped: StoppedLibrary, opened: Opened) -> None:
     """Its bytes are stack and code without a file at once."""
     stack = Memory(STACK - PAGE, bytes(PAGE) + stopped.stack(), flags=READ | WRITE | EXECUTE)
     memory = [*stopped.pages(), stack]
@@ -448,7 +382,7 @@ def test_a_core_without_threads(opened: Opened) -> None:
         opened([Memory(STACK, bytes(64))], [process(4, "it", "")])
 
 
-def test_what_is_cut_off_is_told(stopped: InLibrary, tmp_path: Path) -> None:
+def test_what_is_cut_off_is_told(stopped: StoppedLibrary, tmp_path: Path) -> None:
     path = tmp_path / "the.core"
     data = core_file([Memory(STACK, b"s" * PAGE)], [stopped.thread()], arch=stopped.arch)
     path.write_bytes(data[: data.index(b"s" * PAGE) + 1000])
@@ -461,7 +395,7 @@ def test_what_is_cut_off_is_told(stopped: InLibrary, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- damage
 
 
-def test_damage_ends_in_one_of_two_errors(stopped: InLibrary, tmp_path: Path) -> None:
+def test_damage_ends_in_one_of_two_errors(stopped: StoppedLibrary, tmp_path: Path) -> None:
     """300 damaged cores, with all that a core has in them: no other exception, no end without a reason."""
     loaded = Loaded(stopped, tmp_path)
     memory = [*stopped.pages(), *loaded.memory()[:4]]
@@ -489,7 +423,7 @@ def test_damage_ends_in_one_of_two_errors(stopped: InLibrary, tmp_path: Path) ->
     assert walked > 30
 
 
-def test_an_image_with_headers_that_claim_anything(stopped: InLibrary, opened: Opened) -> None:
+def test_an_image_with_headers_that_claim_anything(stopped: StoppedLibrary, opened: Opened) -> None:
     """The program headers in the core's pages, damaged: a file or none, never an exception."""
     numbers = random.Random(3)
     pages = stopped.pages()
