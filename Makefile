@@ -43,8 +43,9 @@ core-tests-aarch64: setup ## Cross-compile the core and run its unit tests under
 pytest: setup ## Run the Python tests
 	$(PYTHON) -m pytest
 
-oracle: setup ## Single-step programs and compare every stack with the true one
-	$(PYTHON) -m tests.oracle
+oracle: setup ## Single-step programs, compare every stack with the true one, write docs/exactness.md
+	$(PYTHON) -m tests.oracle.peers out/oracle/peers.json
+	$(PYTHON) -m tests.oracle --jobs 2 --write-docs
 
 proof: setup ## Compare unwind tables with readelf's rows, and symbols with llvm-symbolizer's, in many real files
 	$(PYTHON) -m tests.proof.readelf_proof

@@ -55,14 +55,15 @@ callers, frame size) is checked once; every executed instruction is checked at l
 | wrong and complete | of those the ones that are called complete: the column that must be 0 |
 
 "Exact" holds stacks from two kinds of moments besides ordinary ones: {rewritten:,} where the program itself
-had replaced a return address in its slot, and {destination:,} where the return address was in a register only
-(vfork) and control then went there.
+had replaced a return address in its slot, and {destination:,} where only the next instructions showed where
+control goes, and the stack was that one: vfork, which keeps its return address in a register, and the last
+instructions of an exception's way where its handler happens to follow a call of the same function.
 """
 IMPOSSIBLE_TEXT = """
 ## Where no walk can be right
 
-In three classes of instructions the registers of one context are being replaced by those of another. Their
-stacks are never called complete.
+In three classes of instructions the registers of one context are being replaced by those of another. None of
+their stacks was wrong and called complete.
 
 * **An exception on its way** (`_Unwind_RaiseException`, `_Unwind_Resume`, `_Unwind_ForcedUnwind` and what
   they call). To enter a handler, these functions write the handler's registers, return address included,
