@@ -82,7 +82,9 @@ def answer(line: str, images: Images) -> tuple[str, Mapped]:
     address = find_symbol(image.binary, "makecontext")
     address = address + base - image.binary.image_address if address is not None else 0
     functions_file = image.table_file.with_suffix(".functions")
-    return f"image {base:x} {address:x} {image.table_file} {functions_file}\n", Mapped(start, end, base, image)
+    return f"image {base:x} {address:x} {image.table_file} {functions_file}\n", Mapped(
+        start, end, base, image
+    )
 
 
 def emulate(
@@ -125,5 +127,6 @@ def emulate(
 def have_tools() -> bool:
     """True when programs for aarch64 can be built here."""
     return ROOT.is_dir() and all(
-        shutil.which(tool) for tool in ("aarch64-linux-gnu-gcc", "aarch64-linux-gnu-g++", "clang-19", "ld.lld-19")
+        shutil.which(tool)
+        for tool in ("aarch64-linux-gnu-gcc", "aarch64-linux-gnu-g++", "clang-19", "ld.lld-19")
     )

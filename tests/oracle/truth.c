@@ -297,6 +297,10 @@ void truth_make_context(struct truth *truth, uint32_t region, uint64_t slot, uin
     chain_push(chain, (struct truth_frame){address, slot, 0, region, TRUTH_BASE});
 }
 
+void truth_resume_context(struct truth *truth, uint64_t sp, uint64_t address) {
+    push(truth, TRUTH_BASE, address, sp);
+}
+
 void truth_start(struct truth *truth, struct truth_stacks *stacks, uint64_t sp) {
     memset(truth, 0, sizeof *truth);
     truth->stacks = stacks;

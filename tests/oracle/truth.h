@@ -117,6 +117,10 @@ uint32_t truth_declare(struct truth_stacks *stacks, uint64_t start, uint64_t end
 /* A new context was made on a declared stack: it will return to `address`, read from `slot`. */
 void truth_make_context(struct truth *truth, uint32_t region, uint64_t slot, uint64_t address);
 
+/* A context's first function has returned, and the code that it returned to has jumped on with that address
+ * still in the link register: it is where control goes when that function returns, too. */
+void truth_resume_context(struct truth *truth, uint64_t sp, uint64_t address);
+
 /* The innermost frame, or NULL when the running function is the outermost. */
 const struct truth_frame *truth_top(const struct truth *truth);
 bool truth_in_limbo(const struct truth *truth);

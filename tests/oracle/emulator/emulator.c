@@ -66,6 +66,7 @@ struct emulator {
     uint64_t stopped_at;
     uint64_t make_context;
     size_t make_context_depth;
+    uint64_t context_end;            /* what contexts return to */
     struct truth_chain parent_chain; /* of vfork */
     uint64_t step_limit, next_signal, signal_mean, next_turn, next_timer, random;
     uint64_t signed_addresses; /* return addresses that were seen with a signature */
@@ -246,6 +247,7 @@ static void context_made(struct emulator *e, struct truth *truth) {
     target_read(&e->target, e->make_context + 184 + 8 * MACHINE_LR, saved, sizeof saved);
     uint32_t region = truth_declare(&e->stacks, stack[0], stack[0] + stack[2]);
     truth_make_context(truth, region, saved[1], saved[0]);
+    e->context_end = saved[0];
     e->make_context = 0;
 }
 
@@ -280,6 +282,10 @@ static void instruction_done(struct emulator *e, uint64_t pc, uint64_t sp, bool 
 static void look(struct emulator *e, uint64_t pc) {
     struct watched *watched = now_running(e);
     struct unspool_registers registers = {.known = ((uint64_t)1 << MACHINE_REGISTERS) - 1};
+    struct truth *truth = &watched->truth;
+    if (e->context_end && !truth->chain.count && e->stacks.region[truth->region].declared &&
+        !same_function(e, e->context_end, pc))
+        truth_resume_context(truth, e->registers[MACHINE_SP], e->context_end);
     refresh_modules(e);
     e->registers[MACHINE_PC] = pc;
     memcpy(registers.value, e->registers, sizeof e->registers);

@@ -14,14 +14,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where things are, as on a kernel with 48-bit addresses and no randomization. */
-#define PROGRAM_BIAS 0xaaaaaaaa0000u
-#define LOADER_BIAS 0xfffff7fc0000u
-#define LIBRARIES_START 0xffffd0000000u
-#define STACK_END 0xfffffffff000u
+/* Where things are, as on a kernel with 39-bit addresses and no randomization. (The processor without address
+ * translation has no room for 48 bits.) */
+#define PROGRAM_BIAS 0x5555550000u
+#define LOADER_BIAS 0x7ff7f80000u
+#define LIBRARIES_START 0x7fd0000000u
+#define STACK_END 0x7ffffff000u
 #define STACK_SIZE ((uint64_t)8 << 20)
 #define IMAGE_ROOM ((uint64_t)256 << 20)
-#define RETURN_CODE 0xfffff7ffb000u
+#define RETURN_CODE 0x7ff7ffb000u
 
 struct image {
     uint64_t bias, entry, headers, header_count, end;

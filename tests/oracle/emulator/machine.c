@@ -27,6 +27,10 @@ static uint64_t system_register(struct machine *machine, uint32_t op0, uint32_t 
 }
 
 static void set_keys(struct machine *machine) {
+    uint64_t secure = 3 << 16 | 1 << 10 | 1; /* SCR_EL3: APK, API do not trap; RW, not secure */
+    system_register(machine, 3, 6, 1, 1, 0, &secure);
+    uint64_t hypervisor = (uint64_t)3 << 40 | (uint64_t)1 << 31; /* HCR_EL2: likewise */
+    system_register(machine, 3, 4, 1, 1, 0, &hypervisor);
     for (uint32_t key = 0; key < 8; key++) { /* APIAKeyLo_EL1 to APDBKeyHi_EL1 */
         uint64_t value = 0x9e3779b97f4a7c15u * (key + 3);
         system_register(machine, 3, 0, 2, 1 + key / 4, key % 4, &value);
