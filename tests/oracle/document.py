@@ -90,6 +90,8 @@ LIMITS = """
 * The kernel is not stepped; a vforked or spawned child is not followed.
 * Longer programs are left off at a limit of steps; what they would have done later was not seen.
 * musl's C library has no unwind information at all: what code analysis can't prove there is cut.
+* musl's sigsetjmp is left out: it takes its return address off the stack for a while, and the true stack as
+  it is kept here loses the frame.
 * framehop is not compared: Debian 12 does not have it (`librust-framehop-dev` is in Debian 13).
 """
 
