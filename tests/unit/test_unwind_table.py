@@ -118,6 +118,7 @@ def test_what_is_left_out_is_told() -> None:
 
         arch = "x86_64"
         image_address = text_address = data_address = entry = 0
+        segments = ()
 
         def unwind_sections(self) -> list[object]:
             data = memoryview(u32(12) + u32(0x1000) + bytes(8) + u32(0))

@@ -20,12 +20,13 @@ from unspool.binaries import Binary, BinaryError
 from unspool.capture import ptrace
 from unspool.capture.errors import CaptureError
 from unspool.capture.kernel_wait import KernelWait
-from unspool.capture.memory_map import MapEntry, MemoryMap, open_mapped_file
+from unspool.capture.memory_map import MapEntry, MemoryMap
 from unspool.capture.permission import not_permitted
 from unspool.capture.process import CapturedProcess, CapturedThread
 from unspool.capture.stack_copy import STACK_LIMIT, copy_stacks
 from unspool.capture.task_status import TaskStatus
-from unspool.unwind import Registers, Snapshot, Stack, Unwinder
+from unspool.symbols import open_mapping
+from unspool.unwind import Registers, Snapshot, Stack, StackEnd, Unwinder
 from unspool.unwind.table_cache import cached_table
 
 _LISTINGS = 3  # how often threads are listed again to find new ones
@@ -33,6 +34,7 @@ _ATTEMPTS = 3  # at copies during which no module came or went
 _DEPTH_LIMIT = 1 << 16
 _STOP_SECONDS = 5.0  # a thread that runs stops when it gets a processor, which a crowded machine may delay
 _WAIT_SECONDS = 0.02  # one in an uninterruptible wait (state D) that has not stopped by now rarely will
+_CUT_BY_COPY = (StackEnd.STACK_BYTES_ENDED, StackEnd.UNREADABLE_MEMORY)
 
 
 class LiveProcess(CapturedProcess):
@@ -42,9 +44,8 @@ class LiveProcess(CapturedProcess):
     """
 
     def __init__(self, given: int) -> None:
-        status = _status(given)
-        self.pid = status.process_id
-        self.namespace_pid = (status.namespace_ids or [self.pid])[-1]
+        self.pid = _status(given).process_id
+        self.namespace_pid = (_status(self.pid).namespace_ids or [self.pid])[-1]
         self.missing = {}
         self.problems = []
         # The main thread may have ended before the others: /proc/PID has no memory then, /proc/TID has.
@@ -84,7 +85,7 @@ class LiveProcess(CapturedProcess):
 
     def _open(self, entry: MapEntry) -> Binary | None:
         try:
-            return open_mapped_file(self._view, entry)
+            return open_mapping(self._view, entry)
         except BinaryError as error:
             self.missing[entry.name] = str(error)
             return None
@@ -112,7 +113,7 @@ class LiveProcess(CapturedProcess):
     def _walk_whole(self, thread: CapturedThread) -> tuple[CapturedThread, Stack | None]:
         """The thread's stack; where it is cut because only so much of it was copied, of a larger copy."""
         stack = self.walk(thread)
-        if stack is None or not stack.cut or not self._is_limited(thread):
+        if stack is None or stack.end not in _CUT_BY_COPY or not self._is_limited(thread):
             return thread, stack
         for again in _Capture(self, [thread.tid], whole_mappings=True).run():
             return again, self.walk(again)
@@ -227,12 +228,11 @@ class _Capture:
 
     def _stopped_thread(self, status: TaskStatus, tid: int, memory: int) -> CapturedThread:
         arch = self.process.arch
-        start = time.perf_counter()
-        with ptrace.stopped(tid, partial(self._gives_up, tid)):
-            registers = ptrace.read_registers(tid, arch)
-            regions = self._copy(registers, memory)
+        with ptrace.stopped(tid, partial(self._gives_up, tid)) as since:
+            registers, thread_pointer = ptrace.read_registers(tid, arch)
+            regions = self._copy(registers, memory, thread_pointer)
             bits = ptrace.address_bits(tid) if arch == "aarch64" else None
-        seconds = time.perf_counter() - start
+        seconds = time.monotonic() - since
         if bits is not None:
             self.process.unwinder.address_bits = bits
         return CapturedThread(tid, status.name, status.state, registers, self._snapshot(regions), seconds)
@@ -256,13 +256,16 @@ class _Capture:
         """Stacks as they were; code is still where it was when it is needed."""
         return Snapshot(regions, code_pid=self.process._view)
 
-    def _copy(self, registers: Registers, memory: int) -> list[tuple[int, bytes]]:
+    def _copy(
+        self, registers: Registers, memory: int, thread_pointer: int | None = None
+    ) -> list[tuple[int, bytes]]:
         process = self.process
         return copy_stacks(
             partial(_read, memory),
             process.memory_map,
             registers,
             process.arch,
+            thread_pointer,
             whole_mappings=self.whole_mappings,
         )
 
@@ -275,6 +278,9 @@ class _Capture:
 
 
 def _status(pid: int) -> TaskStatus:
+    gone = CaptureError(f"there is no process {pid}", "see `ps -e` for those that are")
+    if pid < 1:
+        raise gone
     try:
         return TaskStatus.of(pid)
     except PermissionError:
@@ -284,7 +290,7 @@ def _status(pid: int) -> TaskStatus:
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
-        raise CaptureError(f"there is no process {pid}", "see `ps -e` for those that are") from None
+        raise gone from None
     except PermissionError:
         pass
     raise CaptureError(f"process {pid} is hidden (/proc is mounted with hidepid)", "run unspool as root")

@@ -1,7 +1,6 @@
 """The memory map of a process: what lies where, and the file behind it.
 
-Reads /proc/PID/maps (proc(5)). Files are opened where the process has them: a deleted file, or one of
-another mount namespace, is still the file that is mapped.
+Reads /proc/PID/maps (proc(5)); symbols.open_mapping opens the files.
 """
 
 import os
@@ -11,11 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unspool.binaries import Binary, BinaryError
-
 _LINE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) (\d+) *(.*)")
 _DELETED = " (deleted)"
-_VDSO_LIMIT = 1 << 20  # bytes; it has two to four pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,32 +80,3 @@ class MemoryMap:
         if index >= 0 and address < self.entries[index].end:
             return self.entries[index]
         return None
-
-
-def open_mapped_file(pid: int, entry: MapEntry) -> Binary:
-    """The file behind an entry, or the vDSO. Raises BinaryError: none of its paths leads to it."""
-    if entry.path == "[vdso]":
-        return Binary.from_bytes(_read_memory(pid, entry), "[vdso]")
-    last_error = BinaryError(entry.path, "is not the file that is mapped", remedy="it was replaced since")
-    for path in (
-        f"/proc/{pid}/map_files/{entry.start:x}-{entry.end:x}",
-        f"/proc/{pid}/root{entry.name}",
-        entry.name,
-    ):
-        try:
-            if Path(path).stat().st_ino == entry.inode:
-                return Binary.open(path)
-        except OSError:
-            continue
-        except BinaryError as error:
-            last_error = error
-    raise last_error
-
-
-def _read_memory(pid: int, entry: MapEntry) -> bytes:
-    size = min(entry.end - entry.start, _VDSO_LIMIT)
-    try:
-        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-            return os.pread(memory.fileno(), size, entry.start)
-    except OSError as error:
-        raise BinaryError(entry.path, f"can't be read ({error.strerror})") from None

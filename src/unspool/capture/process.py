@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unspool.capture.core_notes import Signal
 from unspool.capture.memory_map import MemoryMap
 from unspool.unwind import Registers, Snapshot, Stack, Unwinder
 
@@ -26,7 +27,7 @@ class CapturedProcess(ABC):
     """A process whose threads can be captured, then walked. Call load_modules before walk.
 
     namespace_pid: its id in its own pid namespace, None = not known. command: with its arguments. missing:
-    files that can't be used: why. problems: what else can't be seen.
+    files that can't be used: why. problems: what else can't be seen. signal: what killed it, None = nothing.
     """
 
     pid: int
@@ -35,6 +36,7 @@ class CapturedProcess(ABC):
     arch: str
     missing: dict[str, str]
     problems: list[str]
+    signal: Signal | None = None
     memory_map: MemoryMap
     unwinder: Unwinder
 

@@ -27,11 +27,12 @@ class _Request(IntEnum):
 
 
 _NT_PRSTATUS = 1
+_NT_ARM_TLS = 0x401
 _NT_ARM_PAC_MASK = 0x406
 _EVENT_STOP = 128
 _WALL = 0x40000000
 _PR_SET_TIMERSLACK = 29
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.00001, 0.002  # seconds between two looks
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.00001, 0.0005  # seconds between two looks
 _REGISTERS_SIZE = 1024  # more than any register set here
 
 # struct user_regs_struct (sys/user.h), and struct user_pt_regs (asm/ptrace.h), in their order.
@@ -71,16 +72,17 @@ def use_short_sleeps() -> None:
 
 
 @contextmanager
-def stopped(tid: int, give_up: Callable[[float], bool]) -> Iterator[None]:
-    """The thread stands still within. give_up is asked now and then, with the seconds that went by since it
-    was told to stop. Raises OSError (EPERM; ESRCH: it is gone), NotStopped: the thread may stop later, and
-    stands until this thread ends."""
+def stopped(tid: int, give_up: Callable[[float], bool]) -> Iterator[float]:
+    """The thread stands still within. Yields since when at the earliest, as time.monotonic() has it. give_up
+    is asked now and then, with the seconds that went by since it was told to stop. Raises OSError (EPERM;
+    ESRCH: it is gone), NotStopped: the thread may stop later, and stands until this thread ends."""
     _ptrace(_Request.SEIZE, tid)
     signal = 0
     try:
+        start = time.monotonic()
         _ptrace(_Request.INTERRUPT, tid)
-        signal = _wait_for_stop(tid, give_up)
-        yield
+        signal, since = _wait_for_stop(tid, start, give_up)
+        yield since
     finally:
         try:
             _ptrace(_Request.DETACH, tid, 0, signal)
@@ -89,21 +91,24 @@ def stopped(tid: int, give_up: Callable[[float], bool]) -> Iterator[None]:
                 raise
 
 
-def _wait_for_stop(tid: int, give_up: Callable[[float], bool]) -> int:
-    """Returns the signal that the thread was about to receive and must be given back, or 0."""
-    start = time.monotonic()
+def _wait_for_stop(tid: int, start: float, give_up: Callable[[float], bool]) -> tuple[int, float]:
+    """Returns the signal that the thread was about to receive and must be given back, or 0; and when it was
+    last seen not to stand still."""
     pause = _FIRST_PAUSE
+    since = start
     while True:
+        now = time.monotonic()
         pid, status = os.waitpid(tid, _WALL | os.WNOHANG)
         if pid == tid:
             break
+        since = now
         time.sleep(pause)
         pause = min(pause * 1.5, _LONGEST_PAUSE)
-        if pause == _LONGEST_PAUSE and give_up(time.monotonic() - start):
+        if pause == _LONGEST_PAUSE and give_up(now - start):
             raise NotStopped(tid)
     if not os.WIFSTOPPED(status):
         raise ProcessLookupError(errno.ESRCH, f"thread {tid} ended")
-    return 0 if status >> 16 == _EVENT_STOP else os.WSTOPSIG(status)
+    return 0 if status >> 16 == _EVENT_STOP else os.WSTOPSIG(status), since
 
 
 def _register_set(tid: int, note: int) -> bytes:
@@ -128,9 +133,22 @@ def registers_from_words(arch: str, data: bytes) -> Registers:
     return Registers(pc=pc, sp=sp, fp=fp, lr=lr, others=others)
 
 
-def read_registers(tid: int, arch: str) -> Registers:
-    """Registers of a stopped thread. Raises OSError, Foreign32Bit."""
-    return registers_from_words(arch, _register_set(tid, _NT_PRSTATUS))
+def thread_pointer_from_words(arch: str, data: bytes) -> int | None:
+    """Where the C library has its data of the thread; None: this register set does not hold it."""
+    if arch != "x86_64":
+        return None
+    (value,) = struct.unpack_from("<Q", data, 8 * _X86_64.index("fs_base"))
+    return int(value)
+
+
+def read_registers(tid: int, arch: str) -> tuple[Registers, int | None]:
+    """Registers of a stopped thread, and its thread pointer if it is known. Raises OSError, Foreign32Bit."""
+    data = _register_set(tid, _NT_PRSTATUS)
+    registers = registers_from_words(arch, data)
+    if arch == "aarch64":
+        data = _register_set(tid, _NT_ARM_TLS)
+        return registers, int.from_bytes(data[:8], "little")
+    return registers, thread_pointer_from_words(arch, data)
 
 
 def address_bits(tid: int) -> int | None:

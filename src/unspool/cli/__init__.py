@@ -39,4 +39,8 @@ def unspool(ctx: click.Context) -> None:
 
 def main() -> None:
     """Entry point of the `unspool` command."""
-    unspool()
+    try:
+        unspool()
+    except OSError as error:  # a full disk behind standard output
+        click.echo(f"Error: {error.strerror or error}", err=True)
+        sys.exit(1)

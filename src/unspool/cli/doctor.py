@@ -3,6 +3,7 @@
 import os
 import platform
 import signal
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -138,11 +139,22 @@ def _cache() -> Finding:
         return Finding(
             "nothing is kept between runs: there is no home", False, False, "export XDG_CACHE_HOME=…"
         )
-    parent = next(folder for folder in (path, *path.parents) if folder.exists())
-    if os.access(parent, os.W_OK):
+    if _may_be_made(path):
         return Finding(f"what is read from files is kept between runs, in {path}", True, needed=False)
     remedy = "set XDG_CACHE_HOME to a folder that may be written"
     return Finding(f"nothing is kept between runs: {path} may not be written", False, False, remedy)
+
+
+def _may_be_made(folder: Path) -> bool:
+    """Whether files can be written there, the folder being made if need be."""
+    for parent in (folder, *folder.parents):
+        try:
+            return stat.S_ISDIR(parent.stat().st_mode) and os.access(parent, os.W_OK | os.X_OK)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return False
+    return False
 
 
 def _debug_information(pid: int) -> Iterator[Finding]:

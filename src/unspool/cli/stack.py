@@ -1,12 +1,14 @@
 """`unspool stack`: every thread's stack now, of a live process or of a core file."""
 
 import json
+import signal
 from contextlib import closing
 
 import click
 
 from unspool.binaries import BinaryError
 from unspool.capture import CaptureError, LiveProcess
+from unspool.capture.core_notes import Signal
 from unspool.capture.process import CapturedProcess
 from unspool.cli.stack_frames import ThreadLines, as_object, symbolize_threads
 from unspool.cli.stack_notes import notes_about
@@ -66,8 +68,10 @@ def _open(target: str | None, core: str | None, sysroots: tuple[str, ...]) -> Ca
         from unspool.capture.core_dump import CoreDump
 
         return CoreDump.open(core, target, sysroots)
-    if target is None or not target.isdecimal():
+    if target is None:
         raise click.UsageError("give a process id, or --core CORE: unspool stack PID")
+    if not target.isdecimal():
+        raise click.UsageError(f"{target!r} is no process id: give a number, or a core file with --core")
     return LiveProcess(int(target))
 
 
@@ -89,13 +93,30 @@ def _as_object(process: CapturedProcess, threads: list[ThreadLines], notes: list
         "namespace_pid": process.namespace_pid,
         "command": process.command,
         "arch": process.arch,
+        "signal": None if process.signal is None else _signal_as_object(process.signal),
         "threads": [as_object(thread) for thread in threads],
         "notes": notes,
     }
 
 
+def _signal_as_object(ended: Signal) -> dict[str, object]:
+    address = None if ended.address is None else f"{ended.address:#x}"
+    return {"number": ended.number, "name": _signal_name(ended.number), "tid": ended.tid, "address": address}
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _print(process: CapturedProcess, threads: list[ThreadLines], *, registers: bool) -> None:
     click.echo(_heading(process))
+    if process.signal is not None:
+        where = "" if process.signal.address is None else f" at address {process.signal.address:#x}"
+        words = f"killed by {_signal_name(process.signal.number)}{where} in thread {process.signal.tid}"
+        click.echo(click.style(words, fg="red"))
     for thread in threads:
         click.echo()
         for line in thread_text(thread, registers=registers):

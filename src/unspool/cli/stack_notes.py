@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from unspool.binaries import Binary
+from unspool.capture import LiveProcess
 from unspool.capture.process import CapturedProcess
 from unspool.cli.stack_frames import ThreadLines
 from unspool.symbols import Symbolizer
@@ -22,11 +23,13 @@ def notes_about(
     return [
         *process.problems,
         *(f"{name}: not used: {why}" for name, why in process.missing.items()),
-        *dict.fromkeys(_about_binaries(binaries, symbolizer, process.pid)),
+        *dict.fromkeys(_about_binaries(binaries, symbolizer, process)),
     ]
 
 
-def _about_binaries(binaries: Iterable[Binary], symbolizer: Symbolizer, pid: int) -> Iterator[str]:
+def _about_binaries(
+    binaries: Iterable[Binary], symbolizer: Symbolizer, process: CapturedProcess
+) -> Iterator[str]:
     without_lines = []
     for binary in binaries:
         findings = symbolizer.findings(binary, ask_packages=False)
@@ -37,5 +40,9 @@ def _about_binaries(binaries: Iterable[Binary], symbolizer: Symbolizer, pid: int
                 yield note.what + (f": {note.remedy}" if note.remedy else "")
     if without_lines:
         names = ", ".join(without_lines)
-        remedy = f"`unspool doctor stack {pid}` names the packages that bring it"
+        remedy = "install their debug packages, or try --debug-dir or --debuginfod"
+        if isinstance(process, LiveProcess):
+            remedy = (
+                f"`unspool doctor stack {process.pid}` names packages that bring it, if there are any"
+            )
         yield f"no debug information, hence no files, lines and inlined calls, for {names}: {remedy}"

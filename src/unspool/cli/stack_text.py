@@ -65,7 +65,9 @@ def _line_text(line: Line, label: str, name_width: int, file_width: int) -> str:
 
 
 def _name(line: Line) -> str:
-    return printable(line.location.function or f"{line.frame.address:#x}")
+    if line.location.function or line.frame.relative_address is None:
+        return printable(line.location.function or f"{line.frame.address:#x}")
+    return f"+{line.frame.relative_address:#x}"  # in the file that the line names
 
 
 def _file(line: Line) -> str:
