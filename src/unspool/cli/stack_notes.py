@@ -42,7 +42,5 @@ def _about_binaries(
         names = ", ".join(without_lines)
         remedy = "install their debug packages, or try --debug-dir or --debuginfod"
         if isinstance(process, LiveProcess):
-            remedy = (
-                f"`unspool doctor stack {process.pid}` names packages that bring it, if there are any"
-            )
+            remedy = f"`unspool doctor stack {process.pid}` names packages that bring it, if there are any"
         yield f"no debug information, hence no files, lines and inlined calls, for {names}: {remedy}"
