@@ -61,21 +61,33 @@ def test_an_unreadable_red_zone_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "path", "asked"),
+    ("size", "path", "thread_pointer", "asked"),
     [
-        (16 * MIB, "", 16 * MIB),
-        (17 * MIB, "", MIB),
-        (17 * MIB, "[stack]", 17 * MIB),
-        (1 << 40, "[stack]", STACK_LIMIT),
+        (16 * MIB, "", None, MIB),
+        (16 * MIB, "", 0x10000 + 9 * MIB, 9 * MIB),  # the top of this thread's stack
+        (16 * MIB, "", 0x10000 + 16 * MIB, 16 * MIB),
+        (16 * MIB, "", 0x10000 + 17 * MIB, MIB),  # of another mapping
+        (16 * MIB, "", 0x10000, MIB),  # of a stack below
+        (1 << 40, "", 1 << 39, STACK_LIMIT),
+        (17 * MIB, "[stack]", 0x8000, 17 * MIB),
+        (1 << 40, "[stack]", None, STACK_LIMIT),
     ],
 )
-def test_a_large_mapping_is_copied_whole_only_if_it_is_a_stack(size: int, path: str, asked: int) -> None:
+def test_a_mapping_is_copied_as_far_as_it_is_a_stack(
+    size: int, path: str, thread_pointer: int | None, asked: int
+) -> None:
+    """What is known of where it ends: the main thread's mapping, or the C library's data on top."""
     reads = Reads()
-    assert (
-        copy_stacks(reads, MemoryMap([mapping(0x10000, size, path)]), Registers(pc=1, sp=0x10000), "x86_64")
-        == []
-    )
+    memory_map = MemoryMap([mapping(0x10000, size, path)])
+    assert copy_stacks(reads, memory_map, Registers(pc=1, sp=0x10000), "x86_64", thread_pointer) == []
     assert reads.asked == [(0x10000, asked)]
+
+
+def test_a_whole_mapping_is_copied_where_that_is_wanted() -> None:
+    reads = Reads()
+    memory_map = MemoryMap([mapping(0x10000, 1 << 40)])
+    copy_stacks(reads, memory_map, Registers(pc=1, sp=0x10000), "x86_64", 0x11000, whole_mappings=True)
+    assert reads.asked == [(0x10000, STACK_LIMIT)]
 
 
 @pytest.mark.parametrize(("arch", "sp_word"), [("x86_64", 20), ("aarch64", 54)])
