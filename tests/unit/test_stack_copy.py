@@ -31,9 +31,14 @@ class Reads:
 
 
 def signal_context(interrupted_sp: int, stack_start: int, stack_size: int, sp_word: int) -> bytes:
-    """struct ucontext of a handler on an alternate stack, as far as the interrupted sp."""
-    words = [0] * (sp_word + 1)
+    """struct ucontext of a handler on an alternate stack, as far as it is looked at."""
+    words = [0] * (sp_word + 4)
     words[0], words[2], words[4], words[sp_word] = 7, stack_start, stack_size, interrupted_sp
+    words[3] = 0xABCD << 32  # what was there before
+    if sp_word == 20:
+        words[23] = 0x2B << 48 | 0x33  # ss, cs
+    else:
+        words[56] = 0x60000000  # pstate
     return struct.pack(f"<{len(words)}Q", *words)
 
 
@@ -99,6 +104,27 @@ def test_the_stack_that_a_signal_interrupted_is_copied_too(arch: str, sp_word: i
     regions = copy_stacks(reads, memory_map, Registers(pc=1, sp=0x10000), arch)
     start = 0x80100 - (128 if arch == "x86_64" else 0)
     assert regions == [(0x10000, handler_stack), (start, b"m" * (0x81000 - start))]
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        (0, 16),  # no such flags
+        (1, 0x5000),  # the kernel links none
+        (2, 0x10800),  # a stack on which the handler is not
+        (3, 4),
+        (4, 1 << 31),
+        (23, 0x10),  # kernel code
+    ],
+)
+def test_what_only_looks_like_a_signal_frame_is_not_followed(word: int, value: int) -> None:
+    context = bytearray(signal_context(0x80100, 0x10000, 0x1000, 20))
+    struct.pack_into("<Q", context, 8 * word, value)
+    handler_stack = bytes(context) + bytes(0x1000 - len(context))
+    reads = Reads((0x10000, handler_stack), (0x80000, b"m" * 0x1000))
+    memory_map = MemoryMap([mapping(0x10000, 0x1000), mapping(0x80000, 0x1000)])
+    regions = copy_stacks(reads, memory_map, Registers(pc=1, sp=0x10000), "x86_64")
+    assert regions == [(0x10000, handler_stack)]
 
 
 def test_copies_do_not_overlap_when_the_interrupted_stack_is_below() -> None:

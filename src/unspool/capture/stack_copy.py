@@ -5,7 +5,7 @@ Only copies: nothing here decides what a frame is. Whatever registers and memory
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,8 +19,30 @@ _STACKS = 4  # handlers that interrupt handlers, each on a stack of its own
 
 _RED_ZONE = {"x86_64": 128, "aarch64": 0}  # bytes below sp that belong to the function that runs
 
-# Where struct ucontext has the interrupted sp, in words from its start (signal_frame.c has the layout).
-_SP_IN_UCONTEXT = {"x86_64": 20, "aarch64": 54}
+_STACK_FLAGS = np.uint64(
+    0x80000003
+)  # SS_ONSTACK, SS_DISABLE, SS_AUTODISARM: an int, beside 4 bytes of nothing
+_LOW_32 = np.uint64(0xFFFFFFFF)
+_LARGEST_ALTERNATE_STACK = np.uint64(1 << 30)
+
+
+class _Ucontext(NamedTuple):
+    """Where struct ucontext has the interrupted sp, and what says that it was user code, in words."""
+
+    sp_word: int
+    mode_word: int
+    mode_mask: np.uint64
+    user_mode: np.uint64
+
+    @property
+    def last_word(self) -> int:
+        return max(self.sp_word, self.mode_word)
+
+
+_UCONTEXT = {  # signal_frame.c has the layout
+    "x86_64": _Ucontext(20, 23, np.uint64(0xFFFF), np.uint64(0x33)),  # cs
+    "aarch64": _Ucontext(54, 56, np.uint64(0xFFFFFFFF0000001F), np.uint64(0)),  # pstate: EL0
+}
 
 # (address, size): the bytes from there on, as many of them as can be read. It raises nothing.
 ReadMemory: TypeAlias = Callable[[int, int], bytes]
@@ -79,14 +101,20 @@ def _interrupted_sps(stack: bytes, sp: int, arch: str) -> list[int]:
     """Where signal frames on this copy may say that the interrupted stack is. Only to know what to copy:
     the walk relies on none of it."""
     words = np.frombuffer(stack[: min(len(stack), _SCAN_LIMIT) & ~7], dtype=np.uint64)
-    sp_word = _SP_IN_UCONTEXT[arch]
-    count = len(words) - sp_word
+    layout = _UCONTEXT[arch]
+    count = len(words) - layout.last_word
     if count <= 0:
         return []
     # struct ucontext: uc_flags, uc_link (0), then the alternate stack: its start, flags, size.
-    starts, sizes = words[2 : 2 + count], words[4 : 4 + count]
+    flags, link, starts, stack_flags, sizes = (words[n : n + count] for n in range(5))
     here = np.uint64(sp)
-    candidates = (
-        (words[:count] < 16) & (words[1 : 1 + count] == 0) & (starts <= here) & (here - starts < sizes)
+    candidates = np.flatnonzero(
+        (flags < 16)
+        & (link == 0)
+        & (stack_flags & _STACK_FLAGS == stack_flags & _LOW_32)
+        & (sizes < _LARGEST_ALTERNATE_STACK)
+        & (starts <= here)
+        & (here - starts < sizes)
+        & (words[layout.mode_word : layout.mode_word + count] & layout.mode_mask == layout.user_mode)
     )
-    return [int(words[index + sp_word]) for index in np.flatnonzero(candidates)]
+    return [int(words[index + layout.sp_word]) for index in candidates]
