@@ -214,7 +214,8 @@ enum exact_status exact_step(const struct exact_input *input, struct unspool_reg
     result->is_in_lr = program.return_address_register < UNSPOOL_REGISTERS &&
                        input->arch == UNSPOOL_AARCH64 &&
                        machine.rules.kind[program.return_address_register] == UNSPOOL_EXACT_UNSPECIFIED;
-    result->is_context = is_context(&machine.rules, input->arch);
+    bool elsewhere = input->arch == UNSPOOL_AARCH64 && program.return_address_register != UNSPOOL_AARCH64_LR;
+    result->is_context = elsewhere || is_context(&machine.rules, input->arch);
     if (status == EXACT_OK && result->is_entered_from_plt)
         after.value[UNSPOOL_AARCH64_SP] += CFI_PLT_PUSHED;
     if (status == EXACT_OK)

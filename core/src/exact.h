@@ -35,7 +35,8 @@ struct exact_result {
                                   function, _Unwind_Resume for one, writes the handler's frame over its
                                   own before it goes there */
     bool is_in_lr;            /* aarch64: the return address has no rule: before it is saved, or afterwards */
-    bool is_context;          /* aarch64: no frame is described, but registers to be restored */
+    bool is_context;          /* aarch64: no frame is described, but registers to be restored; or the
+                                  return address is in another register than lr, but not at first */
     bool is_entered_from_plt; /* aarch64: cfi_program.h */
 };
 

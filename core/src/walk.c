@@ -232,8 +232,13 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
         return end_stack(step, UNSPOOL_END_LOOP);
     struct code_place here = {frame->pc, frame->sp, frame->fp_is_known ? frame->fp : 0, result.function_end};
     enum call_match match = result.replaces_registers ? CALL_UNKNOWN : CALL_MATCHES;
-    if (result.may_overwrite_itself && !code_returns(code, &here, result.cfa))
+    bool returns = !result.may_overwrite_itself || code_returns(code, &here, result.cfa);
+    if (!returns)
         match = result.is_in_lr ? CALL_ELSEWHERE : match_call(code, *pc, result.function);
+    /* fp is overwritten before the return address is. */
+    if (unwinder->arch == UNSPOOL_AARCH64 && !returns && match == CALL_MATCHES &&
+        may_be_overwritten(code, frame->pc))
+        match = CALL_UNKNOWN;
     if (match == CALL_ELSEWHERE)
         return end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
     set_frame(unwinder->arch, &registers, frame);

@@ -84,6 +84,10 @@ enum step_result step_without_rule(const struct code *code, const struct unspool
 /* fallback.c: where the file does not describe a frame: a leaf that a direct call proves, or nothing. */
 enum step_result step_by_proof(const struct code *code, struct frame *frame, struct step *step);
 
+/* unwinder_code.c: aarch64: true when a function that passes exceptions on may have written over its frame.
+ */
+bool may_be_overwritten(const struct code *code, uint64_t pc);
+
 /* root_code.c: the file says that the stack ends here, and it does, except in what stands behind _start in
  * its FDE: glibc's __wrap_main on aarch64, which is called and goes on to main. */
 enum step_result step_by_tail_jump(const struct code *code, struct frame *frame, struct step *step);

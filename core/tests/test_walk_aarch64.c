@@ -133,6 +133,34 @@ static void an_unwinder_that_leaves_its_frame_has_no_caller(void) {
     expect_caller(12, EXACTLY); /* sp is right */
 }
 
+/* A function that passes exceptions on and does not return: its handler's fp may be in the frame already. */
+static void an_unwinder_that_can_not_return_has_a_guessed_caller(void) {
+    static const uint8_t code[] = {
+        U32(0xa9be7bfd), /* 0x1100 stp x29, x30, [sp, #-32]! */
+        U32(0xa90103e0), /* 0x1104 stp x0, x0, [sp, #16] */
+        U32(0xb4000060), /* 0x1108 cbz x0, 0x1114 */
+        U32(0x9400003d), /* 0x110c bl 0x1200 */
+        U32(0x9400003c), /* 0x1110 bl 0x1200 */
+        U32(0x9400003b), /* 0x1114 bl 0x1200 */
+        U32(0x910083ff), /* 0x1118 add sp, sp, #32 */
+        U32(0x8b2463ff), /* 0x111c add sp, sp, x4 */
+        U32(0xd65f03c0), /* 0x1120 ret */
+    };
+    begin(code, sizeof code);
+    function(&p, F, sizeof code,
+             CFI(ADVANCE(1), DEF_CFA_OFFSET(32), OFFSET(X29, 4), OFFSET(X30, 3), ADVANCE(1), OFFSET(0, 2),
+                 OFFSET(1, 1)));
+    put(&p, STACK_AT + 8, CODE_AT + CALLED);
+    expect_caller(8, EXACTLY | GUESSED); /* one more call, by one way */
+    expect_caller(12, EXACTLY);
+    expect_caller(16, EXACTLY);
+    expect_caller(20, EXACTLY | GUESSED);
+    expect_caller(24, EXACTLY | GUESSED);
+    put_code(&p, F + 0x18, (const uint8_t[]){U32(0xd2800004)}, 4); /* mov x4, #0: an ordinary return */
+    expect_caller(20, EXACTLY);
+    expect_caller(24, EXACTLY);
+}
+
 /* __wrap_main, which stands in the FDE of _start, goes on to main. */
 static void a_tail_jump_out_of_the_start_code_has_a_caller(void) {
     static const uint8_t code[] = {U32(0xd503201f), U32(0x1400003f)}; /* nop; b 0x1200 */
@@ -171,6 +199,7 @@ int main(void) {
     RUN(a_changed_lr_is_no_return_address);
     RUN(a_context_ends_at_its_code);
     RUN(an_unwinder_that_leaves_its_frame_has_no_caller);
+    RUN(an_unwinder_that_can_not_return_has_a_guessed_caller);
     RUN(a_tail_jump_out_of_the_start_code_has_a_caller);
     RUN(a_trampoline_leaves_lr_and_the_stack);
     end_process(&p);

@@ -35,7 +35,7 @@ BUILDS: dict[str, list[str]] = {
     "gcc-O2-lto": ["-O2", "-static", LTO],
     "gcc-O2-pie-pac": ["-O2", "-static-pie", "-fPIE", PAC],
     "gcc-O2-dynamic": ["-O2"],
-    "gcc-O1-dynamic-pac": ["-O1", PAC, "-Wl,-z,pac-plt"],
+    "gcc-O1-dynamic-pac": ["-O1", PAC],
     "clang-O0": ["-O0", "-static"],
     "clang-O2": ["-O2", "-static", LLD],
     "clang-O2-omit-pac": ["-O2", "-static", "-fomit-frame-pointer", PAC],
@@ -49,7 +49,7 @@ BUILDS: dict[str, list[str]] = {
 QUICK = {  # what CI runs
     "calls": "clang-O2-dynamic-lld",
     "coroutines": "gcc-O3-pac",
-    "jumps": "clang-Oz-pie-pac",
+    "jumps": "clang-O2-omit-pac",
     "lifetime": "gcc-O2-dynamic",
     "print": "gcc-Os-omit",
     "signals": "gcc-O2-pie-pac",

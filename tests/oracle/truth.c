@@ -191,7 +191,9 @@ static void called(struct truth *truth, const struct truth_step *step) {
     truth->stacks->counts.switches_abandoned += truth->switching;
     truth->switching = false;
     truth->stacks->counts.calls++;
-    if (step->value != step->pc) /* a call of the next instruction only asks for the pc */
+    /* On x86_64 a call of the next instruction only asks for the pc; on aarch64 it is of a function that
+     * follows one that never returns from it. */
+    if (step->value != step->pc || truth->stacks->link_register)
         push(truth, TRUTH_CALL, step->value, step->sp);
 }
 

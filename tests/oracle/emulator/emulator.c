@@ -29,7 +29,7 @@
 #include "instruction.h"
 #include "process.h"
 
-enum { MAPPINGS = 64, INJECTED_SIGNAL = 64, TURN = 5000 };
+enum { MAPPINGS = 64, INJECTED_SIGNAL = 64, TURN = 5000, CONTEXT_END_SIZE = 16 /* of __startcontext */ };
 #define NO_ADDRESS 0xfffffffffffffff0u
 #define HANDLER_OFFSET 0x100 /* from the page of the return code */
 
@@ -284,7 +284,7 @@ static void look(struct emulator *e, uint64_t pc) {
     struct unspool_registers registers = {.known = ((uint64_t)1 << MACHINE_REGISTERS) - 1};
     struct truth *truth = &watched->truth;
     if (e->context_end && !truth->chain.count && e->stacks.region[truth->region].declared &&
-        !same_function(e, e->context_end, pc))
+        pc - e->context_end >= CONTEXT_END_SIZE)
         truth_resume_context(truth, e->registers[MACHINE_SP], e->context_end);
     refresh_modules(e);
     e->registers[MACHINE_PC] = pc;
@@ -357,7 +357,9 @@ static void inject(struct emulator *e) {
     struct action action = {.handler = (e->process.return_code & ~(MACHINE_PAGE - 1)) + HANDLER_OFFSET};
     action.mask = UINT64_MAX;
     e->next_signal = e->comparison.results.steps + 1 + next_random(e) % (2 * e->signal_mean);
-    if (e->process.current->mask >> (INJECTED_SIGNAL - 1) & 1)
+    /* While registers are being replaced, what is below a handler would not be known. */
+    bool limbo = truth_in_limbo(&now_running(e)->truth);
+    if (limbo || (e->process.current->mask >> (INJECTED_SIGNAL - 1) & 1))
         return;
     process_deliver(&e->process, INJECTED_SIGNAL, &action, 0);
     e->stopped_at = NO_ADDRESS;
