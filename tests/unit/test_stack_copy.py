@@ -91,8 +91,12 @@ def test_a_mapping_is_copied_as_far_as_it_is_a_stack(
 def test_a_whole_mapping_is_copied_where_that_is_wanted() -> None:
     reads = Reads()
     memory_map = MemoryMap([mapping(0x10000, 1 << 40)])
-    copy_stacks(reads, memory_map, Registers(pc=1, sp=0x10000), "x86_64", 0x11000, whole_mappings=True)
+    copy_stacks(reads, memory_map, Registers(pc=1, sp=0x10000), "x86_64", limit=STACK_LIMIT)
     assert reads.asked == [(0x10000, STACK_LIMIT)]
+    reads = Reads()
+    memory_map = MemoryMap([mapping(0x10000, 17 * MIB)])
+    copy_stacks(reads, memory_map, Registers(pc=1, sp=0x10000), "x86_64", limit=STACK_LIMIT)
+    assert reads.asked == [(0x10000, 17 * MIB)]
 
 
 @pytest.mark.parametrize(("arch", "sp_word"), [("x86_64", 20), ("aarch64", 54)])

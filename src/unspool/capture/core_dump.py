@@ -18,7 +18,7 @@ from unspool.capture.core_modules import CoreModules, PlacedFile
 from unspool.capture.core_notes import ThreadNote, parse_notes
 from unspool.capture.errors import CaptureError
 from unspool.capture.process import CapturedProcess, CapturedThread
-from unspool.capture.stack_copy import copy_stacks
+from unspool.capture.stack_copy import STACK_LIMIT, copy_stacks
 from unspool.core import Table, byte_count
 from unspool.unwind import Snapshot, Stack, Unwinder, UnwindTable
 from unspool.unwind.table_cache import cached_table
@@ -186,7 +186,10 @@ class CoreDump(CapturedProcess):
             registers = ptrace.registers_from_words(self.arch, thread.registers)
         except ptrace.Foreign32Bit:
             return CapturedThread(thread.tid, name, "", problem="its registers are not a 64-bit thread's")
-        stacks = copy_stacks(self._core.read, self.memory_map, registers, self.arch, whole_mappings=True)
+        thread_pointer = ptrace.thread_pointer_from_words(self.arch, thread.registers)
+        stacks = copy_stacks(
+            self._core.read, self.memory_map, registers, self.arch, thread_pointer, limit=STACK_LIMIT
+        )
         code = [piece for region in self._code for piece in _outside(region, stacks)]
         return CapturedThread(thread.tid, name, "", registers, Snapshot(stacks + code))
 

@@ -23,7 +23,7 @@ from unspool.capture.kernel_wait import KernelWait
 from unspool.capture.memory_map import MapEntry, MemoryMap
 from unspool.capture.permission import not_permitted
 from unspool.capture.process import CapturedProcess, CapturedThread
-from unspool.capture.stack_copy import STACK_LIMIT, copy_stacks
+from unspool.capture.stack_copy import FIRST_LIMIT, STACK_LIMIT, copy_stacks
 from unspool.capture.task_status import TaskStatus
 from unspool.symbols import open_mapping
 from unspool.unwind import Registers, Snapshot, Stack, StackEnd, Unwinder
@@ -115,7 +115,7 @@ class LiveProcess(CapturedProcess):
         stack = self.walk(thread)
         if stack is None or stack.end not in _CUT_BY_COPY or not self._is_limited(thread):
             return thread, stack
-        for again in _Capture(self, [thread.tid], whole_mappings=True).run():
+        for again in _Capture(self, [thread.tid], whole=True).run():
             return again, self.walk(again)
         return thread, stack
 
@@ -144,11 +144,11 @@ class LiveProcess(CapturedProcess):
 
 @dataclass
 class _Capture:
-    """One pass over the threads of a process. whole_mappings: copy more of a stack than one usually needs."""
+    """One pass over the threads of a process. whole: copies more of a stack than one usually needs."""
 
     process: LiveProcess
     tids: list[int] | None
-    whole_mappings: bool = False
+    whole: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> list[CapturedThread]:
@@ -265,8 +265,8 @@ class _Capture:
             process.memory_map,
             registers,
             process.arch,
-            thread_pointer,
-            whole_mappings=self.whole_mappings,
+            None if self.whole else thread_pointer,
+            limit=STACK_LIMIT if self.whole else FIRST_LIMIT,
         )
 
     def _gives_up(self, tid: int, seconds: float) -> bool:

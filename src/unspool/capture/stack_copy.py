@@ -13,7 +13,7 @@ from unspool.capture.memory_map import MemoryMap
 from unspool.unwind import Registers
 
 STACK_LIMIT = 64 << 20  # bytes copied of a stack; more than any stack in use
-_FIRST_LIMIT = 1 << 20  # the same where nothing says where the stack ends (coroutines)
+FIRST_LIMIT = 1 << 20  # where nothing says where the stack ends (coroutines); more is rarely needed
 _SCAN_LIMIT = 256 << 10  # bytes of a stack that are searched for the place of a signal frame
 _STACKS = 4  # handlers that interrupt handlers, each on a stack of its own
 
@@ -55,17 +55,17 @@ def copy_stacks(
     arch: str,
     thread_pointer: int | None = None,
     *,
-    whole_mappings: bool = False,
+    limit: int = FIRST_LIMIT,
 ) -> list[tuple[int, bytes]]:
-    """(address, bytes) of each stack, not overlapping. whole_mappings: up to STACK_LIMIT bytes, whatever they
-    are."""
+    """(address, bytes) of each stack, not overlapping. thread_pointer: None = not known. limit: of bytes,
+    where nothing says where a stack ends."""
     regions: list[tuple[int, bytes]] = []
     pending = [registers.sp]
     while pending and len(regions) < _STACKS:
         sp = pending.pop()
         if any(address <= sp < address + len(data) for address, data in regions):
             continue
-        size = STACK_LIMIT if whole_mappings else _stack_size(memory_map, sp, thread_pointer)
+        size = _stack_size(memory_map, sp, thread_pointer, limit)
         following = min((address for address, _ in regions if address >= sp), default=1 << 64)
         for start in dict.fromkeys((_with_red_zone(sp, arch, memory_map, regions), sp)):
             data = read(start, sp - start + size)[: following - start]
@@ -84,17 +84,17 @@ def _with_red_zone(sp: int, arch: str, memory_map: MemoryMap, regions: list[tupl
     return max(sp - _RED_ZONE[arch], *lowest)
 
 
-def _stack_size(memory_map: MemoryMap, sp: int, thread_pointer: int | None) -> int:
+def _stack_size(memory_map: MemoryMap, sp: int, thread_pointer: int | None, limit: int) -> int:
     """The stack of the main thread has a mapping of its own. Those of other threads may be one mapping with
     what lies above, but the C library keeps its data of a thread on top of the thread's stack."""
     entry = memory_map.find(sp)
     if entry is None:  # mapped since
-        return _FIRST_LIMIT
+        return FIRST_LIMIT
     if entry.path == "[stack]":
         return min(entry.end - sp, STACK_LIMIT)
     if thread_pointer is not None and sp < thread_pointer <= entry.end:
         return min(thread_pointer - sp, STACK_LIMIT)
-    return min(entry.end - sp, _FIRST_LIMIT)
+    return min(entry.end - sp, limit)
 
 
 def _interrupted_sps(stack: bytes, sp: int, arch: str) -> list[int]:
