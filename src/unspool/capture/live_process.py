@@ -20,12 +20,12 @@ from unspool.binaries import Binary, BinaryError
 from unspool.capture import ptrace
 from unspool.capture.errors import CaptureError
 from unspool.capture.kernel_wait import KernelWait
+from unspool.capture.mapped_file import open_mapped_file
 from unspool.capture.memory_map import MapEntry, MemoryMap
 from unspool.capture.permission import not_permitted
 from unspool.capture.process import CapturedProcess, CapturedThread
 from unspool.capture.stack_copy import FIRST_LIMIT, STACK_LIMIT, copy_stacks
 from unspool.capture.task_status import TaskStatus
-from unspool.symbols import open_mapping
 from unspool.unwind import Registers, Snapshot, Stack, StackEnd, Unwinder
 from unspool.unwind.table_cache import cached_table
 
@@ -85,7 +85,7 @@ class LiveProcess(CapturedProcess):
 
     def _open(self, entry: MapEntry) -> Binary | None:
         try:
-            return open_mapping(self._view, entry)
+            return open_mapped_file(self._view, entry)
         except BinaryError as error:
             self.missing[entry.name] = str(error)
             return None

@@ -1,6 +1,6 @@
 """The memory map of a process: what lies where, and the file behind it.
 
-Reads /proc/PID/maps (proc(5)); symbols.open_mapping opens the files.
+Reads /proc/PID/maps (proc(5)); mapped_file.py opens the files.
 """
 
 import os
@@ -16,7 +16,8 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True, slots=True)
 class MapEntry:
-    """One line of /proc/PID/maps. path: "" for anonymous memory, "[stack]" and so on for the kernel's."""
+    """One line of /proc/PID/maps. path: as the process' mount namespace has it, with " (deleted)"; "" for
+    anonymous memory, "[stack]" and so on for the kernel's. device: "major:minor", hexadecimal."""
 
     start: int
     end: int

@@ -2,7 +2,6 @@
 
 from unspool.symbols.debuginfod import Progress
 from unspool.symbols.perf_map import PerfMap
-from unspool.symbols.process_files import open_mapping
 from unspool.symbols.symbolizer import Findings, Location, Locations, Note, Symbolizer
 
 __all__ = [
@@ -13,5 +12,4 @@ __all__ = [
     "PerfMap",
     "Progress",
     "Symbolizer",
-    "open_mapping",
 ]

@@ -13,9 +13,9 @@ import pytest
 
 from tests.compilers import build
 from unspool import Binary, BinaryError
+from unspool.capture.mapped_file import open_mapped_file, seen_path
 from unspool.capture.memory_map import MapEntry, MemoryMap
-from unspool.symbols import Symbolizer, open_mapping
-from unspool.symbols.process_files import seen_path
+from unspool.symbols import Symbolizer
 
 WAITING = """
 #include <stdio.h>
@@ -43,7 +43,7 @@ def mapping_of(pid: int, name: str) -> MapEntry:
 
 def test_a_plain_file(tmp_path: Path) -> None:
     path = build(tmp_path, "program", "gcc", code=WAITING)
-    with running(path) as pid, open_mapping(pid, mapping_of(pid, "program")) as binary:
+    with running(path) as pid, open_mapped_file(pid, mapping_of(pid, "program")) as binary:
         assert binary.path == str(path)
         with Binary.open(path) as expected:
             assert binary.build_id == expected.build_id
@@ -57,7 +57,7 @@ def test_a_deleted_program(tmp_path: Path) -> None:
         path.unlink()
         mapping = mapping_of(pid, "program")
         assert mapping.path == f"{path} (deleted)"
-        with open_mapping(pid, mapping) as binary:
+        with open_mapped_file(pid, mapping) as binary:
             assert binary.build_id == build_id
             assert [place.function for place in Symbolizer(cache=False).lookup(binary, main_of(binary))] == [
                 "main"
@@ -78,7 +78,7 @@ def test_a_file_that_was_replaced_is_not_taken_for_the_mapped_one(tmp_path: Path
     with running(path) as pid:
         mapping = mapping_of(pid, "program")
         other.replace(path)
-        with open_mapping(pid, mapping) as binary:  # /proc/PID/exe still leads to it
+        with open_mapped_file(pid, mapping) as binary:  # /proc/PID/exe still leads to it
             assert binary.build_id == build_id
 
 
@@ -99,7 +99,7 @@ def test_a_replaced_library_that_cant_be_reached_is_an_error(
 
         monkeypatch.setattr(Binary, "open", without_privileges)
         with pytest.raises(BinaryError, match=r"replaced since: run unspool as root"):
-            open_mapping(pid, mapping)
+            open_mapped_file(pid, mapping)
 
 
 def test_a_file_of_another_mount_namespace(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_file_of_another_mount_namespace(tmp_path: Path) -> None:
         assert not (hidden / "program").exists()
         mapping = mapping_of(pid, "inner/program")
         assert seen_path(pid, mapping.name) == f"/proc/{pid}/root{hidden}/program"
-        with open_mapping(pid, mapping) as binary:
+        with open_mapped_file(pid, mapping) as binary:
             assert binary.path == f"/proc/{pid}/root{hidden}/program"
             assert binary.section(".text") is not None
             assert Symbolizer(cache=False).lookup(binary, main_of(binary))[-1].function == "main"
@@ -120,7 +120,7 @@ def test_a_file_of_another_mount_namespace(tmp_path: Path) -> None:
 
 def test_the_vdso() -> None:
     mapping = next(m for m in MemoryMap.of_process(os.getpid()).entries if m.path == "[vdso]")
-    with open_mapping(os.getpid(), mapping) as binary:
+    with open_mapped_file(os.getpid(), mapping) as binary:
         symbols = binary.symbols
         names = {symbols.name(i): int(symbols.address[i]) for i in range(len(symbols))}
         name = "__kernel_clock_gettime" if os.uname().machine == "aarch64" else "__vdso_clock_gettime"
@@ -133,7 +133,7 @@ def test_the_vdso() -> None:
 def test_memory_without_a_file(path: str) -> None:
     mapping = MapEntry(0x1000, 0x2000, "r-xp", 0, "00:00", 0, path)
     with pytest.raises(BinaryError, match="no file is mapped at 0x1000"):
-        open_mapping(os.getpid(), mapping)
+        open_mapped_file(os.getpid(), mapping)
 
 
 def test_a_process_that_is_gone() -> None:
@@ -141,14 +141,14 @@ def test_a_process_that_is_gone() -> None:
         pid = process.pid
     mapping = MapEntry(0x1000, 0x2000, "r-xp", 0, "fe:01", 99, "/nowhere/file (deleted)")
     with pytest.raises(BinaryError, match="deleted since"):
-        open_mapping(pid, mapping)
+        open_mapped_file(pid, mapping)
     vdso = MapEntry(0x1000, 0x2000, "r-xp", 0, "00:00", 0, "[vdso]")
     with pytest.raises(BinaryError, match="memory can't be read"):
-        open_mapping(pid, vdso)
+        open_mapped_file(pid, vdso)
 
 
 @pytest.mark.parametrize("device", ["", "fe", "x:y", "0:0:0"])
 def test_a_device_that_is_none_is_no_crash(device: str) -> None:
     mapping = MapEntry(0x1000, 0x2000, "r-xp", 0, device, 99, "/bin/sh")
     with pytest.raises(BinaryError, match="replaced since"):
-        open_mapping(os.getpid(), mapping)
+        open_mapped_file(os.getpid(), mapping)

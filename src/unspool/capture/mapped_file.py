@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from unspool.binaries import Binary, BinaryError
+from unspool.capture.memory_map import MapEntry
 
 _DELETED = " (deleted)"
 _MAX_VDSO = 1 << 20  # bytes; it has two to four pages
@@ -21,23 +21,7 @@ _NO_FILE = ("[", "anon_inode:", "//anon")
 _AS_ITS_USER = "run unspool as the process' user or as root"
 
 
-class MappedFile(Protocol):
-    """A line of /proc/PID/maps, with the fields' names as in proc(5). path: as the process' mount namespace
-    has it, with " (deleted)"; '' = anonymous memory. device: "major:minor", hexadecimal."""
-
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def inode(self) -> int: ...
-    @property
-    def path(self) -> str: ...
-
-
-def open_mapping(pid: int, mapping: MappedFile) -> Binary:
+def open_mapped_file(pid: int, mapping: MapEntry) -> Binary:
     """The mapped file. Its `path` is one by which we see it, or saw it before it was deleted: debug files
     are searched beside it. Raises BinaryError."""
     if mapping.path == "[vdso]":
@@ -66,7 +50,7 @@ def seen_path(pid: int, path: str) -> str:
     return path
 
 
-def _is_mapped(path: str, mapping: MappedFile) -> bool:
+def _is_mapped(path: str, mapping: MapEntry) -> bool:
     """Whether a path leads to the mapped file. File systems without a device of their own (btrfs, overlay)
     may show another device number in /proc/PID/maps than stat does; there the inode number alone decides."""
     try:
@@ -78,7 +62,7 @@ def _is_mapped(path: str, mapping: MappedFile) -> bool:
     return status.st_ino == mapping.inode and (seen == device or 0 in (seen[0], device[0]))
 
 
-def _open_vdso(pid: int, mapping: MappedFile) -> Binary:
+def _open_vdso(pid: int, mapping: MapEntry) -> Binary:
     try:
         with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
             data = os.pread(memory.fileno(), min(mapping.end - mapping.start, _MAX_VDSO), mapping.start)
@@ -89,7 +73,7 @@ def _open_vdso(pid: int, mapping: MappedFile) -> Binary:
     return Binary.from_bytes(data, "[vdso]")
 
 
-def _unreachable(pid: int, path: str, mapping: MappedFile) -> BinaryError:
+def _unreachable(pid: int, path: str, mapping: MapEntry) -> BinaryError:
     try:
         replaced = Path(path).stat().st_ino != mapping.inode
     except PermissionError:
