@@ -40,7 +40,7 @@ static bool header_is_valid(const struct unspool_table *table, uint64_t size) {
     if (!table_place(&placed) || placed.size > size || memcmp(&placed, table, sizeof placed) != 0)
         return false;
     return table->rule_count >= 1 && table->saved_count >= 1 && table->page_shift >= 8 &&
-           table->page_shift <= 32 && (uint64_t)table->page_count << table->page_shift <= (uint64_t)1 << 33;
+           table->page_shift <= 31 && (uint64_t)table->page_count << table->page_shift <= (uint64_t)1 << 33;
 }
 
 static bool rows_are_valid(const struct unspool_table *table) {

@@ -224,12 +224,36 @@ static void what_lookups_rely_on_is_checked(void) {
     REFUSED(program->return_address_register = UNSPOOL_REGISTERS + 1);
 }
 
+/* Rows are 32-bit numbers, which can't be shifted by 32. */
+static void a_page_is_smaller_than_all_addresses(void) {
+    struct unspool_table header = {
+        .magic = TABLE_MAGIC,
+        .version = TABLE_VERSION,
+        .arch = UNSPOOL_X86_64,
+        .row_count = 1,
+        .rule_count = 1,
+        .saved_count = 1,
+        .page_count = 1,
+        .page_shift = 31,
+    };
+    CHECK(table_place(&header));
+    struct unspool_table *table = calloc(1, header.size);
+    *table = header;
+    ((struct rule *)((uint8_t *)table + table->rules))->flags = UNSPOOL_ROW_NONE;
+    ((uint32_t *)((uint8_t *)table + table->pages))[1] = 1;
+    CHECK_EQUAL(unspool_table_check(table, table->size), UNSPOOL_OK);
+    table->page_shift = 32;
+    CHECK_EQUAL(unspool_table_check(table, table->size), UNSPOOL_BAD_TABLE);
+    free(table);
+}
+
 int main(void) {
     RUN(the_block_itself_is_usable);
     RUN(every_truncation_is_refused);
     RUN(bytes_behind_the_block_are_not_its);
     RUN(an_unaligned_block_is_refused);
     RUN(what_lookups_rely_on_is_checked);
+    RUN(a_page_is_smaller_than_all_addresses);
     RUN(every_field_damaged);
     free(block);
     return check_result();
