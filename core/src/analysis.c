@@ -17,8 +17,9 @@
  * function that calls another has pushed something by then: on x86_64 to align the stack to 16 bytes,
  * on aarch64 to save lr. So a caller at less than sp + 16 of any call on the way is none.
  *
- * Memory: about 10 KB of the stack, no recursion, nothing else; async-signal-safe. Time: at most
- * twice INSTRUCTION_LIMIT instructions are decoded.
+ * Memory: about 10 KB of the stack, nothing else; async-signal-safe. What a call leads to is analysed from
+ * within, one level deep: that analysis does not look into calls. Time: at most three times
+ * INSTRUCTION_LIMIT instructions are decoded.
  */
 #include "analysis.h"
 #include "instruction.h"
