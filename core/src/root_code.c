@@ -57,6 +57,30 @@ static bool is_function_entry(const struct code *code, uint64_t address) {
            row.ra == UNSPOOL_SAVED_SAME && row.cfa_base == UNSPOOL_CFA_SP && row.cfa_offset == 0;
 }
 
+bool is_leaving(const struct code *code, uint64_t pc, uint64_t *popped) {
+    uint8_t bytes[4];
+    struct instruction instruction;
+    *popped = 0;
+    for (uint64_t address = pc; address < pc + 16; address += 4) {
+        if (code_read(code, address, bytes, sizeof bytes) != sizeof bytes)
+            return false;
+        aarch64_decode(bytes, sizeof bytes, address, &instruction);
+        if (instruction.flow == FLOW_RETURN)
+            return true;
+        if (instruction.flow == FLOW_JUMP)
+            return is_function_entry(code, instruction.target);
+        if (instruction.flow != FLOW_NEXT || instruction.effect_count > 1)
+            return false;
+        const struct stack_effect *effect = instruction.effects;
+        if (instruction.effect_count == 0)
+            continue;
+        if (effect->kind != EFFECT_SET || effect->to != REGISTER_SP || effect->from != REGISTER_SP)
+            return false;
+        *popped += (uint64_t)effect->offset;
+    }
+    return false;
+}
+
 enum step_result step_by_tail_jump(const struct code *code, struct frame *frame, struct step *step) {
     uint8_t bytes[4];
     struct instruction instruction = {.flow = FLOW_NEXT};

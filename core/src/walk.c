@@ -299,17 +299,33 @@ static enum step_result step_special(const struct code *code, const struct rule 
     return result;
 }
 
+/* clang emits no CFI for epilogues where it optimizes for size (-Oz): there the code is right. */
+static bool has_left(const struct code *code, const struct rule *rule, const struct frame *frame,
+                     struct caller *caller) {
+    uint64_t popped;
+    if (!frame->lr_is_live || RULE_RA(rule) != UNSPOOL_SAVED_AT_CFA || !is_leaving(code, frame->pc, &popped))
+        return false;
+    *caller = (struct caller){strip_pac(code->unwinder, frame->lr), frame->sp + popped, frame->fp,
+                              frame->fp_is_known};
+    if (frame->all)
+        frame->all->known &= callee_saved_mask(code->unwinder->arch);
+    return true;
+}
+
 /* The step from a frame to its caller. Whether the caller's pc is mapped shows at the next step. */
 static inline enum step_result take_step(const struct code *code, struct frame *frame, struct step *step) {
     const struct rule *rule = find_rule(code, frame);
     const uint8_t special =
         UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE | UNSPOOL_ROW_DOUBTED;
     enum step_result result;
+    struct caller caller;
     if (!rule)
         result = frame->is_interrupted ? step_unmapped(code, frame, step)
                                        : end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
     else if (rule->flags & special)
         result = step_special(code, rule, frame, step);
+    else if (frame->is_interrupted && has_left(code, rule, frame, &caller))
+        result = become_caller(frame, &caller, step, UNSPOOL_HOW_CODE_ANALYSIS);
     else
         result = step_by_rule(code, rule, frame, step);
     if (frame->all && result == STEP_CALLER)

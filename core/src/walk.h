@@ -84,6 +84,10 @@ enum step_result step_without_rule(const struct code *code, const struct unspool
 /* fallback.c: where the file does not describe a frame: a leaf that a direct call proves, or nothing. */
 enum step_result step_by_proof(const struct code *code, struct frame *frame, struct step *step);
 
+/* root_code.c: aarch64: true when nothing but a return, or a jump to another function, stands before the end
+ * of the function: lr holds the return address, and sp + *popped is the caller's. */
+bool is_leaving(const struct code *code, uint64_t pc, uint64_t *popped);
+
 /* unwinder_code.c: aarch64: true when a function that passes exceptions on may have written over its frame.
  */
 bool may_be_overwritten(const struct code *code, uint64_t pc);
