@@ -10,6 +10,7 @@ from unspool.binaries import BinaryError
 from unspool.capture import CaptureError, LiveProcess
 from unspool.capture.core_notes import Signal
 from unspool.capture.process import CapturedProcess
+from unspool.cli.downloads import Downloads
 from unspool.cli.stack_frames import ThreadLines, as_object, symbolize_threads
 from unspool.cli.stack_notes import notes_about
 from unspool.cli.stack_text import printable, summary_text, thread_text
@@ -48,7 +49,9 @@ def stack(
     A thread stands still only while its registers and its stack are copied. As after SIGSTOP and SIGCONT, a
     blocking call such as epoll_wait may return EINTR.
     """
-    symbolizer = Symbolizer(debug_dirs, debuginfod=debuginfod)
+    if sysroots and core is None:
+        raise click.UsageError("--sysroot goes with --core")
+    symbolizer = Symbolizer(debug_dirs, debuginfod=debuginfod, progress=Downloads())
     try:
         with closing(_open(target, core, sysroots)) as process:
             threads = _threads(process, symbolizer, list(tids), limit, inlines=not no_inlines)

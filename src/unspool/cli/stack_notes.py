@@ -35,9 +35,8 @@ def _about_binaries(
         findings = symbolizer.findings(binary, ask_packages=False)
         if not findings.has_lines and binary.path != "[vdso]":
             without_lines.append(PurePosixPath(binary.path).name)
-        else:
-            for note in findings.notes:
-                yield note.what + (f": {note.remedy}" if note.remedy else "")
+        for note in findings.notes:
+            yield note.what + (f": {note.remedy}" if note.remedy else "")
     if without_lines:
         names = ", ".join(without_lines)
         remedy = "install their debug packages, or try --debug-dir or --debuginfod"

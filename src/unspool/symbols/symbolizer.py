@@ -133,14 +133,15 @@ class Symbolizer:
             return Locations(tuple(numbers), which[inverse.reshape(-1)])
 
     def findings(self, binary: Binary, *, ask_packages: bool = True) -> Findings:
-        """Where the binary's functions and lines come from, and what is missing. ask_packages: which package
-        has it, which takes the package database a second or two."""
+        """Where the binary's functions and lines come from, and what is missing. ask_packages: say which
+        package has the debug information, which takes the package database a second or two; without it,
+        has_lines alone says that there is none."""
         with self._lock:
             source = self._source(binary)
             notes = list(source.notes)
-            if not source.symcaches:
+            if not source.symcaches and ask_packages:
                 what = f"{binary.path}: no debug information, hence no files, lines and inlined calls"
-                notes.append(Note(what, install_command(binary.path) if ask_packages else ""))
+                notes.append(Note(what, install_command(binary.path)))
             count = sum(len(table) for table in source.symbols)
             if not count and not source.symcaches:
                 notes.append(Note(f"{binary.path}: no symbols were found"))
