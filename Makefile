@@ -91,7 +91,7 @@ $(VENV)/.development: $(VENV)/.build
 	@touch $@
 
 # The package in place: Python files from src/, the library built anew when the core changes.
-$(VENV)/.unspool: $(VENV)/.build CMakeLists.txt $(CORE_SOURCES)
+$(VENV)/.unspool: $(VENV)/.build CMakeLists.txt src/unspool/core_interface.py $(CORE_SOURCES)
 	$(PYTHON) -m pip install -q --no-build-isolation -C cmake.define.UNSPOOL_WARNINGS_AS_ERRORS=ON -e .
 	@touch $@
 

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from cffi import FFI
 from numpy.typing import NDArray
 
-from unspool.core_interface import ARCHITECTURES, DECLARATIONS, NO_MEMORY, OK, SECTION_KINDS
+from unspool._core_declarations import ffi as _ffi  # type: ignore[import-untyped]
+from unspool.core_interface import ARCHITECTURES, NO_MEMORY, OK, SECTION_KINDS
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[np.uint8]
 CData: TypeAlias = Any  # a cffi object: a C pointer or struct
 
-ffi: Any = FFI()  # typed as Any, since structs have fields that no stub knows
-ffi.cdef(DECLARATIONS)
+ffi: Any = _ffi  # typed as Any, since structs have fields that no stub knows
 
 
 def library_path() -> Path:

@@ -1,8 +1,13 @@
 """The interface of libunspool.so (core/include/unspool.h) in cffi's words, and some of its numbers.
 
 tests/unit/test_core_layout.py compares every struct, constant and function with the header. What they
-mean is said there.
+mean is said there. cffi reads the declarations when the library is built, since that takes longer than
+everything else that happens when unspool starts:
+
+    python core_interface.py OUTPUT     writes the module unspool._core_declarations
 """
+
+import sys
 
 DECLARATIONS = """
 #define UNSPOOL_REGISTERS 33
@@ -224,3 +229,17 @@ SP_NUMBER = {"x86_64": 7, "aarch64": 31}
 FP_NUMBER = {"x86_64": 6, "aarch64": 29}
 LR_NUMBER = {"aarch64": 30}
 GUESS = 0x80
+
+
+def write_declarations(path: str) -> None:
+    """The declarations as a Python module that cffi loads as it is."""
+    from cffi import FFI
+
+    ffi = FFI()
+    ffi.cdef(DECLARATIONS)
+    ffi.set_source("unspool._core_declarations", None)
+    ffi.emit_python_code(path)
+
+
+if __name__ == "__main__":
+    write_declarations(sys.argv[1])

@@ -37,7 +37,11 @@ def test_the_library_and_every_module_are_inside(wheel: Path) -> None:
     source = ROOT / "src"
     modules = {str(path.relative_to(source)) for path in (source / "unspool").rglob("*.py")}
     packaged = {name for name in names if name.startswith("unspool/")}
-    assert packaged == modules | {"unspool/py.typed", "unspool/libunspool.so"}
+    assert packaged == modules | {
+        "unspool/py.typed",
+        "unspool/libunspool.so",
+        "unspool/_core_declarations.py",
+    }
     assert {name.split("/")[0].split("-")[0] for name in names} == {"unspool"}
 
 
