@@ -15,21 +15,44 @@
 /* Weak, so that no compiler knows the callee's insides. */
 #define PROBE(name) __attribute__((noinline, weak, used, section("probe_" #name)))
 
+/* clang-format off: one name a line, as lists are read */
 /* Written in C (functions.c, main.c). */
 #define C_PROBES(_)                                                                                          \
     _(leaf_plain)                                                                                            \
     _(leaf_stack)                                                                                            \
-    _(middle) _(many_saved) _(big_frame) _(variable_frame) _(calls_register) _(calls_saved_cfa)              \
-        _(calls_unknown) _(calls_signed) _(calls_garbage_frame) _(calls_garbage_leaf)                        \
-            _(calls_garbage_unknown) _(signals_twice) _(handler_one) _(handler_two) _(run_scenario) _(main)
+    _(middle)                                                                                                \
+    _(many_saved)                                                                                            \
+    _(big_frame)                                                                                             \
+    _(variable_frame)                                                                                        \
+    _(calls_register)                                                                                        \
+    _(calls_saved_cfa)                                                                                       \
+    _(calls_unknown)                                                                                         \
+    _(calls_signed)                                                                                          \
+    _(calls_garbage_frame)                                                                                   \
+    _(calls_garbage_leaf)                                                                                    \
+    _(calls_garbage_unknown)                                                                                 \
+    _(signals_twice)                                                                                         \
+    _(handler_one)                                                                                           \
+    _(handler_two)                                                                                           \
+    _(run_scenario)                                                                                          \
+    _(main)
 /* Written in assembly, with CFI (functions_ARCH.S). */
 #define ASSEMBLY_PROBES(_)                                                                                   \
     _(call_probe)                                                                                            \
     _(send_signal)                                                                                           \
-    _(return_in_register) _(frame_in_steps) _(cfa_in_saved_register) _(garbage_frame) _(garbage_leaf)
+    _(return_in_register)                                                                                    \
+    _(frame_in_steps)                                                                                        \
+    _(cfa_in_saved_register)                                                                                 \
+    _(garbage_frame)                                                                                         \
+    _(garbage_leaf)
 /* And without: for code analysis. */
 #define UNKNOWN_PROBES(_)                                                                                    \
-    _(unknown_leaf) _(unknown_middle) _(unknown_outer) _(unknown_signed) _(garbage_unknown)
+    _(unknown_leaf)                                                                                          \
+    _(unknown_middle)                                                                                        \
+    _(unknown_outer)                                                                                         \
+    _(unknown_signed)                                                                                        \
+    _(garbage_unknown)
+/* clang-format on */
 
 #define ALL_PROBES(_) C_PROBES(_) ASSEMBLY_PROBES(_) UNKNOWN_PROBES(_)
 
