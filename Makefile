@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 CORE_SOURCES = $(wildcard core/src/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle proof stack-proof fuzz-smoke bench format clean
+.PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle proof stack-proof fuzz-smoke bench bench-stack format clean
 .PHONY: run-packages test-packages
 
 help: ## List the targets
@@ -63,6 +63,9 @@ fuzz-smoke: setup ## Fuzz every parser for 60 seconds in all
 
 bench: setup ## Measure how fast tables are built and stacks are walked
 	$(PYTHON) bench/run.py
+
+bench-stack: setup ## Measure unspool stack beside gdb, eu-stack and pystack
+	$(PYTHON) bench/stack.py
 
 format: setup ## Format all Python and C files
 	ruff check --fix
