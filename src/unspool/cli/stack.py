@@ -13,7 +13,7 @@ from unspool.capture.process import CapturedProcess
 from unspool.cli.downloads import Downloads
 from unspool.cli.stack_frames import ThreadLines, as_object, symbolize_threads
 from unspool.cli.stack_notes import notes_about
-from unspool.cli.stack_text import printable, summary_text, thread_text
+from unspool.cli.stack_text import Widths, printable, summary_text, thread_text
 from unspool.symbols import PerfMap, Symbolizer
 
 _COMMAND_WIDTH = 200  # characters of a command that are shown
@@ -120,9 +120,10 @@ def _print(process: CapturedProcess, threads: list[ThreadLines], *, registers: b
         where = "" if process.signal.address is None else f" at address {process.signal.address:#x}"
         words = f"killed by {_signal_name(process.signal.number)}{where} in thread {process.signal.tid}"
         click.echo(click.style(words, fg="red"))
+    widths = Widths.of(threads)
     for thread in threads:
         click.echo()
-        for line in thread_text(thread, registers=registers):
+        for line in thread_text(thread, widths, registers=registers):
             click.echo(line)
     click.echo()
     click.echo(summary_text(threads))

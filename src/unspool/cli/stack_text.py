@@ -2,65 +2,89 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
-from statistics import median
+from typing import NamedTuple
 
 import click
 
 from unspool.cli.stack_frames import ENDS, STATES, Line, ThreadLines
-from unspool.unwind import Registers
+from unspool.unwind import Registers, Stack
 
-_NAME_WIDTH = 44  # columns; a longer name pushes its own line's columns to the right
-_FILE_WIDTH = 28
+_NAME_WIDTH, _FILE_WIDTH = 44, 26  # columns at most
 _REGISTERS_A_LINE = 4
+_STATE_COLOURS = {"R": "green", "D": "red", "T": "yellow", "t": "yellow"}
 
 
-def thread_text(thread: ThreadLines, *, registers: bool) -> Iterator[str]:
-    """One thread: a heading, a line a function, and how the stack ended."""
-    captured = thread.thread
+class Widths(NamedTuple):
+    """Columns that functions and files take, the same in all threads. What is longer takes the place of what
+    follows it, or pushes it to the right."""
+
+    name: int
+    file: int
+
+    @classmethod
+    def of(cls, threads: Iterable[ThreadLines]) -> "Widths":
+        lines = [line for thread in threads for line in thread.lines]
+        return cls(
+            min(max((len(_name(line)) for line in lines), default=0), _NAME_WIDTH),
+            min(max((len(_file(line)) for line in lines), default=0), _FILE_WIDTH),
+        )
+
+
+def thread_text(thread: ThreadLines, widths: Widths, *, registers: bool) -> Iterator[str]:
+    """One thread: a heading, a line a function, and where the stack was cut, why."""
+    captured, stack = thread.thread, thread.stack
     state = STATES.get(captured.state, captured.state)
-    heading = click.style(f"thread {captured.tid}", bold=True)
-    if captured.name:
-        heading += "  " + click.style(printable(captured.name), bold=True)
-    yield heading + (click.style(f"  {state}", dim=True) if state else "")
+    parts = [
+        click.style(f"thread {captured.tid}", bold=True),
+        click.style(printable(captured.name), bold=True),
+        click.style(state, fg=_STATE_COLOURS.get(captured.state), dim=captured.state == "S"),
+        _verdict(stack) if stack is not None else "",
+    ]
+    yield "  ".join(part for part in parts if click.unstyle(part))
     if captured.problem:
-        yield "  " + click.style(captured.problem, fg="red")
+        yield "       " + click.style(captured.problem, fg="red")
     if registers and captured.registers:
         yield from _registers_text(captured.registers)
-    if thread.stack is not None:
-        yield from _frames_text(thread)
-        yield _end_text(thread)
+    if stack is not None:
+        yield from _frames_text(thread, stack, widths)
+        if stack.cut:
+            yield click.style(f"       cut: {ENDS[stack.end]}", fg="red")
 
 
-def _frames_text(thread: ThreadLines) -> Iterator[str]:
-    assert thread.stack is not None
-    name_width = min(max((len(_name(line)) for line in thread.lines), default=0), _NAME_WIDTH)
-    file_width = min(max((len(_file(line)) for line in thread.lines), default=0), _FILE_WIDTH)
+def _verdict(stack: Stack) -> str:
+    if stack.complete:
+        return click.style("complete", dim=True)
+    return click.style("guessed", fg="yellow") if stack.guessed else click.style("cut", fg="red")
+
+
+def _frames_text(thread: ThreadLines, stack: Stack, widths: Widths) -> Iterator[str]:
     number = -1
     shown_frame = None
     for line in thread.lines:
         number += line.frame is not shown_frame
         label = str(number) if line.frame is not shown_frame else ""
         shown_frame = line.frame
-        yield _line_text(line, label, name_width, file_width)
-    hidden = len(thread.stack) - (number + 1)
+        yield _line_text(line, label, widths)
+    hidden = len(stack) - (number + 1)
     if hidden:
-        yield click.style(f"       … {hidden} more frames", dim=True)
+        yield click.style(f"       … {hidden} more frame{'s' if hidden > 1 else ''}", dim=True)
 
 
-def _line_text(line: Line, label: str, name_width: int, file_width: int) -> str:
+def _line_text(line: Line, label: str, widths: Widths) -> str:
     name, file = _name(line), _file(line)
-    is_known = line.location.function is not None
+    too_long = max(len(name) - widths.name, 0)
     parts = [
         click.style(f"{label:>5}  ", dim=True),
-        click.style(name, fg="cyan" if line.location.inlined else None, dim=not is_known),
-        " " * max(name_width - len(name), 0) + "  ",
-        click.style(file, fg="green") + " " * max(file_width - len(file), 0) + "  ",
+        click.style(name, fg="cyan" if line.location.inlined else None, dim=line.location.function is None),
+        " " * (widths.name - len(name)) + "  ",
+        click.style(file, fg="green"),
+        " " * (widths.file - len(file) - too_long) + "  ",
         click.style(printable(line.binary), dim=True),
     ]
-    marks = [mark for mark in ("inlined" if line.location.inlined else "", line.how) if mark]
-    if marks:
-        colour = "yellow" if line.frame.guessed else "blue"
-        parts.append("  " + click.style(f"[{', '.join(marks)}]", fg=colour))
+    if line.location.inlined:
+        parts.append("  " + click.style("inlined", fg="cyan", dim=True))
+    if line.how:
+        parts.append("  " + click.style(line.how, fg="yellow" if line.frame.guessed else "magenta"))
     return "".join(parts).rstrip()
 
 
@@ -75,16 +99,6 @@ def _file(line: Line) -> str:
         return ""
     name = printable(PurePosixPath(line.location.file).name)
     return name + (f":{line.location.line}" if line.location.line else "")
-
-
-def _end_text(thread: ThreadLines) -> str:
-    stack = thread.stack
-    assert stack is not None
-    if stack.complete:
-        return click.style("       the root", dim=True)
-    if stack.guessed:
-        return click.style("       the root, by a guess", fg="yellow")
-    return click.style(f"       cut: {ENDS[stack.end]}", fg="red")
 
 
 def _registers_text(registers: Registers) -> Iterator[str]:
@@ -112,7 +126,7 @@ def _stop_text(threads: Iterable[ThreadLines]) -> str:
     stops = [thread.thread.stopped_seconds * 1000 for thread in threads if thread.thread.stopped_seconds]
     if not stops:
         return ""
-    typical = f", {median(stops):.2f} ms typically" if len(stops) > 1 else ""
+    typical = f", {sorted(stops)[len(stops) // 2]:.2f} ms typically" if len(stops) > 1 else ""
     return click.style(f"; each stood still for {max(stops):.2f} ms or less{typical}", dim=True)
 
 
