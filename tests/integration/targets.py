@@ -35,10 +35,17 @@ def build(folder: Path, source: str, *options: str) -> Path:
 
 
 @contextmanager
-def started(program: Path, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+def started(
+    program: Path, *arguments: str | Path, user: int | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """The program, once it has said that it is ready. It is killed in the end."""
     process = subprocess.Popen(
-        [program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
+        [program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        user=user,
     )
     try:
         assert next_line(process) == "ready\n", f"{program.name} did not get where it should"

@@ -6,12 +6,13 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.integration.targets import build, started
+from tests.integration.targets import build, functions, started, threads_of
 from unspool.capture import CaptureError, LiveProcess, ptrace
 from unspool.capture.task_status import TaskStatus
 
@@ -35,17 +36,15 @@ def refused(*arguments: str | int, prefix: tuple[str, ...] = ()) -> str:
     return result.stderr.removeprefix("Error: ").rstrip()
 
 
-def refused_in_child(pid: int, become: Callable[[], None]) -> str:
-    """The error for somebody else: a child that has become it first."""
+def in_child(become: Callable[[], None], look: Callable[[], str]) -> str:
+    """What somebody else gets: a child that has become it first."""
     here, there = os.pipe()
     child = os.fork()
     if child == 0:
-        text = "nothing was refused"
+        text = ""
         try:
             become()
-            LiveProcess(pid).stacks()
-        except CaptureError as error:
-            text = str(error)
+            text = look()
         except BaseException as error:
             text = repr(error)
         finally:
@@ -63,6 +62,15 @@ def is_kernel_thread(pid: int) -> bool:
         return TaskStatus.of(pid).is_kernel_thread
     except OSError:
         return False
+
+
+def refused_in_child(pid: int, become: Callable[[], None]) -> str:
+    def look() -> str:
+        with pytest.raises(CaptureError) as error:
+            LiveProcess(pid).stacks()
+        return str(error.value)
+
+    return in_child(become, look)
 
 
 def test_no_such_process() -> None:
@@ -144,6 +152,20 @@ def test_a_thread_that_there_is_not(folder: Path) -> None:
         assert refused("--thread", 1, target.pid) == (
             f"process {target.pid} has no thread 1: its threads are {target.pid}"
         )
+
+
+@ROOT_ONLY
+def test_a_user_may_look_at_its_own_processes() -> None:
+    """Without any privilege: no /proc/PID/map_files, no more than ptrace of one's own."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        with started(build(Path(name), "deep.c"), user=NOBODY) as target:
+            names = in_child(
+                lambda: os.setresuid(NOBODY, NOBODY, NOBODY),
+                lambda: " ".join(map(str, functions(threads_of(target.pid)[0]))),
+            )
+    assert " wait_for_line descend descend " in names and names.count("descend") == 10_000
+    assert " main " in names and names.endswith(" _start")
 
 
 @ROOT_ONLY
