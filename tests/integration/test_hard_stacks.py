@@ -154,6 +154,16 @@ def test_a_program_whose_main_thread_has_ended(folder: Path) -> None:
     assert threads[1].stack is not None and threads[1].stack.complete
 
 
+def test_the_id_of_a_thread_leads_to_its_process(folder: Path) -> None:
+    """As `top -H` shows it."""
+    with started(build(folder, "blocked.c")) as target:
+        tid = max(int(task.name) for task in Path(f"/proc/{target.pid}/task").iterdir())
+        process = LiveProcess(tid)
+        assert process.pid == target.pid
+        assert len(process.stacks()) == 4
+    assert process.problems == [f"{tid} is a thread of process {target.pid}: --thread {tid} shows it alone"]
+
+
 def test_a_large_stack_that_is_no_mapping_of_its_own(folder: Path) -> None:
     """A coroutine's stack inside a large arena: the first copy is too short, a second one is not."""
     with started(build(folder, "arena_stack.c")) as target:

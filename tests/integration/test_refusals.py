@@ -73,8 +73,9 @@ def refused_in_child(pid: int, become: Callable[[], None]) -> str:
     return in_child(become, look)
 
 
-def test_no_such_process() -> None:
-    assert refused(4_000_000) == "there is no process 4000000: see `ps -e` for those that are"
+@pytest.mark.parametrize("pid", [4_000_000, 0, 1 << 40])
+def test_no_such_process(pid: int) -> None:
+    assert refused(pid) == f"there is no process {pid}: see `ps -e` for those that are"
 
 
 def test_a_zombie() -> None:

@@ -48,6 +48,10 @@ class LiveProcess(CapturedProcess):
         self.namespace_pid = (_status(self.pid).namespace_ids or [self.pid])[-1]
         self.missing = {}
         self.problems = []
+        if given != self.pid:
+            self.problems.append(
+                f"{given} is a thread of process {self.pid}: --thread {given} shows it alone"
+            )
         # The main thread may have ended before the others: /proc/PID has no memory then, /proc/TID has.
         self._view = _living_thread(self.pid)
         self.memory_map = self._read_map()
@@ -100,6 +104,7 @@ class LiveProcess(CapturedProcess):
             self.memory_map = self._read_map()
             if _code(self.memory_map) == before:
                 break
+            self.command = _command(self._view)  # it may be another program
         else:
             self.problems.append("it loads or unloads code all the time: stacks may be wrong")
         self.load_modules()
