@@ -55,9 +55,10 @@ static enum exact_status find_cfa(struct evaluator *evaluator) {
 static bool is_popped(const struct evaluator *evaluator, uint32_t number, uint64_t slot_address) {
     const struct unspool_registers *before = evaluator->before;
     uint32_t sp = sp_register(evaluator->input->arch);
+    bool is_by_sp = !evaluator->rules->cfa_is_expression && evaluator->rules->cfa_register == sp;
     return !before->pc_is_return_address && !(evaluator->program->flags & UNSPOOL_ROW_SIGNAL) &&
            is_known(before, sp) && slot_address < before->value[sp] &&
-           (evaluator->cfa >= before->value[sp] || evaluator->rules->cfa_register == sp) && number != sp &&
+           (evaluator->cfa >= before->value[sp] || is_by_sp) && number != sp &&
            number != pc_register(evaluator->input->arch);
 }
 

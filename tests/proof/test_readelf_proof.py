@@ -24,10 +24,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return files | {"aarch64_libc": corpus.AARCH64_LIBRARIES / "libc.so.6"}
 
 
+# On aarch64 functions that a PLT stub enters (ld.so's resolvers) have exact rows where a rule could hold: the
+# evaluator adds what the stub has pushed, of which their CFI knows nothing.
+RESOLVER_ROWS = 6
+
+
 def check(path: Path) -> comparison.Comparison:
     result = compare(path)
     assert result.rows > 0
-    assert result.exact == 0 or result.needlessly_exact == 0
+    assert result.needlessly_exact <= (RESOLVER_ROWS if result.arch == "aarch64" else 0)
     assert not result.problems and not result.slow_problems
     assert not result.differences, "\n".join(lines_of(result))
     return result

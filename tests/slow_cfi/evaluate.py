@@ -161,12 +161,17 @@ class _Rules:
         epilogue that has popped the register, which holds the caller's value again.
 
         That takes a frame that was interrupted there, and a register that can be popped (neither the
-        stack pointer nor x86_64's return address). Where the CFA lies below the stack pointer, too, and
-        in a signal frame, it is no frame that is taken down, but a context that is restored."""
+        stack pointer nor x86_64's return address). In a signal frame, and where another register than the
+        stack pointer gives a CFA that lies below it, too, it is no frame that is taken down, but a context
+        that is restored."""
         stack_pointer = self.register(self.abi.stack_pointer)
         is_in_epilogue = self.frame.is_interrupted and not self.cie.is_signal_frame
         can_be_popped = register not in (self.abi.stack_pointer, self.abi.program_counter)
-        return is_in_epilogue and can_be_popped and address < stack_pointer <= self.cfa
+        cfa = self.row.cfa
+        is_frame = stack_pointer <= self.cfa or (
+            isinstance(cfa, CfaRegister) and cfa.register == self.abi.stack_pointer
+        )
+        return is_in_epilogue and can_be_popped and address < stack_pointer and is_frame
 
     def register(self, number: int) -> int:
         if number not in self.frame.registers:
