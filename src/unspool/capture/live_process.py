@@ -33,7 +33,7 @@ _LISTINGS = 3  # how often threads are listed again to find new ones
 _ATTEMPTS = 3  # at copies during which no module came or went
 _DEPTH_LIMIT = 1 << 16
 _STOP_SECONDS = 5.0  # a thread that runs stops when it gets a processor, which a crowded machine may delay
-_WAIT_SECONDS = 0.02  # one in an uninterruptible wait (state D) that has not stopped by now rarely will
+_WAIT_SECONDS = 0.01  # one in an uninterruptible wait (state D) that has not stopped by now rarely will
 _CUT_BY_COPY = (StackEnd.STACK_BYTES_ENDED, StackEnd.UNREADABLE_MEMORY)
 
 
