@@ -5,6 +5,7 @@ its own. A table from the disk is checked as any untrusted table is, and compile
 """
 
 import json
+from contextlib import suppress
 from functools import cache as once
 from hashlib import blake2b
 
@@ -17,18 +18,23 @@ from unspool.unwind.table import Problem, ProblemKind, TableError, UnwindTable
 def cached_table(binary: Binary, cache: Cache | None = None) -> UnwindTable:
     """The file's table, from the user's cache if it is there. Raises BinaryError."""
     cache = Cache.of_user() if cache is None else cache
-    key = key_of(binary)
-    if key is None:
-        return UnwindTable.compile(binary)
-    data = cache.read(_kind(), key)
-    if data is not None:
-        try:
-            return _unpacked(data)
-        except (TableError, ValueError, TypeError):
-            pass
-    table = UnwindTable.compile(binary)
-    cache.write(_kind(), key, _packed(table))
+    table = table_in_cache(binary, cache)
+    if table is None:
+        table = UnwindTable.compile(binary)
+        key = key_of(binary)
+        if key is not None:
+            cache.write(_kind(), key, _packed(table))
     return table
+
+
+def table_in_cache(binary: Binary, cache: Cache) -> UnwindTable | None:
+    """The file's table if an earlier run has kept it. Raises BinaryError: the file can't be read."""
+    key = key_of(binary)
+    data = None if key is None else cache.read(_kind(), key)
+    if data is not None:
+        with suppress(TableError, ValueError, TypeError):
+            return _unpacked(data)
+    return None
 
 
 @once

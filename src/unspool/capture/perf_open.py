@@ -1,0 +1,65 @@
+"""perf_event_open(2) for one thread, where the kernel sends the thread a signal at every sample.
+
+The event's file descriptor is ours, its signal the thread's (F_SETOWN_EX); no ring is mapped. Constants are
+those of linux/perf_event.h and of asm-generic/fcntl.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import signal
+import struct
+from contextlib import suppress
+
+_NUMBER = {"x86_64": 298, "aarch64": 241}
+_ATTRIBUTE_SIZE = 128
+_TYPE_SOFTWARE, _COUNT_CPU_CLOCK = 1, 0
+_DISABLED, _EXCLUDE_KERNEL, _EXCLUDE_HV = 1 << 0, 1 << 5, 1 << 6
+_FLAG_CLOEXEC = 8
+_IOC_ENABLE = 0x2400
+_F_SETSIG, _F_SETOWN_EX, _OWNER_THREAD = 10, 15, 0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class PerfForbidden(OSError):
+    """The kernel refuses: perf_event_paranoid, a seccomp filter, or another user's process."""
+
+
+def open_trigger(tid: int, period: int, *, with_kernel: bool) -> int:
+    """An event that signals the thread SIGPROF after every `period` nanoseconds of its CPU time; the file
+    descriptor, which ends it when it is closed. with_kernel: kernel time counts too. Raises PerfForbidden,
+    ProcessLookupError, OSError (no file descriptors left)."""
+    attribute = ctypes.create_string_buffer(_ATTRIBUTE_SIZE)
+    flags = _DISABLED | _EXCLUDE_HV | (0 if with_kernel else _EXCLUDE_KERNEL)
+    struct.pack_into(
+        "<IIQQQQQI", attribute, 0, _TYPE_SOFTWARE, _ATTRIBUTE_SIZE, _COUNT_CPU_CLOCK, period, 0, 0, flags, 1
+    )
+    descriptor = _libc.syscall(_NUMBER[platform.machine()], attribute, tid, -1, -1, _FLAG_CLOEXEC)
+    if descriptor < 0:
+        code = ctypes.get_errno()
+        kind = PerfForbidden if code in (errno.EACCES, errno.EPERM, errno.ENOSYS) else OSError
+        raise kind(code, os.strerror(code))
+    try:
+        fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGPROF)
+        fcntl.fcntl(descriptor, _F_SETOWN_EX, struct.pack("ii", _OWNER_THREAD, tid))
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC)
+        fcntl.ioctl(descriptor, _IOC_ENABLE, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return int(descriptor)
+
+
+def kernel_is_visible(tid: int) -> bool:
+    """Whether events on this thread may count kernel time. Raises PerfForbidden: there may be none at all."""
+    for with_kernel in (True, False):
+        with suppress(PerfForbidden):
+            os.close(open_trigger(tid, 1 << 40, with_kernel=with_kernel))
+            return with_kernel
+    raise PerfForbidden(errno.EACCES, os.strerror(errno.EACCES))
