@@ -28,6 +28,7 @@ class How(IntEnum):
     CODE_ANALYSIS = 5
     LEAF = 6
     FRAME_POINTER = 7
+    KERNEL = 8  # the kernel's own frame, as it says; the core knows none
 
 
 class StackEnd(IntEnum):
