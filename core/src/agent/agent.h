@@ -1,0 +1,80 @@
+/*
+ * agent.h: what the parts of the agent (libunspool_agent.so) offer each other.
+ *
+ * The agent is freestanding: raw system calls, no libc symbol but weak ones, no allocation, no lock that a
+ * signal handler could wait for, no thread-local data. Nothing here touches errno.
+ */
+#ifndef UNSPOOL_AGENT_H
+#define UNSPOOL_AGENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "session.h"
+
+/* A signal's action as the kernel takes it (rt_sigaction, a mask of 8 bytes). */
+struct kernel_action {
+    void *handler;
+    unsigned long flags;
+    void *restorer;
+    uint64_t mask;
+};
+
+/* ------------------------------------------------------------------ agent.c: start and stop */
+
+/* Joins the session at path (/proc/PID/fd/N): claims an area, waits for the first list of modules (2 s at
+ * most), installs the handler, arms a timer for the calling thread. 0, or -enum session_refusal_reason; then
+ * nothing is left behind. From a constructor, or from a thread of a running program; not from a signal
+ * handler. */
+int agent_start(const char *path);
+
+/* Leaves the session: deletes the timers, restores the program's handler (hook_program_action), unmaps
+ * everything once no handler runs. May be called when nothing was started. */
+void agent_stop(void);
+
+/* In the child of a fork, before it goes on: leaves the parent's area to the parent and claims an area of its
+ * own in the same session, with the parent's modules. Where there is none, the child is not profiled. */
+void agent_in_child(void);
+
+/* In the child of a fork that is not to be followed: the child is not profiled. */
+void agent_leave_child(void);
+
+/* No more samples, no more system calls from handlers: the program is setting a seccomp filter. Timers that
+ * are armed fire once more at most. Notes is or-ed into area.notes (enum session_note). */
+void agent_be_quiet(uint32_t notes);
+
+/* The program's mappings may have changed (after dlopen, before and after dlclose): samples are marked stale
+ * until the unspool process has looked again, which it is woken for. */
+void agent_modules_changed(void);
+
+/* Or-ed into area.notes, for people to know: enum session_note. */
+void agent_note(uint32_t notes);
+
+/* True while this process (checked by getpid, so not in a vfork child) is in a session. */
+bool agent_is_running(void);
+
+/* The signal that is ours while agent_is_running, else 0. No system call. */
+int agent_signal(void);
+
+/* ------------------------------------------------------------------ exported, for Python (dlopen, then call)
+ */
+
+int unspool_agent_start(const char *path); /* agent_start */
+void unspool_agent_stop(void);             /* agent_stop */
+
+/* ------------------------------------------------------------------ hooks.c: what the agent calls */
+
+/* The signal's action when agent_start installed our handler: the program's own, from now on kept by hooks.
+ */
+void hook_keep_action(int signal, const struct kernel_action *action);
+
+/* The action that the program believes to be installed: restored by agent_stop. */
+void hook_program_action(int signal, struct kernel_action *action);
+
+/* A signal that is not ours came: does what would have been done without us. Entered by a jump from our
+ * handler's first instructions, with the kernel's arguments and stack pointer, as if the kernel had called
+ * it; every signal is blocked (the program's mask is in the context) until it or rt_sigreturn changes that.
+ * Returns into the restorer. */
+void agent_foreign_signal(int signal, void *info, void *context);
+
+#endif
