@@ -1,0 +1,140 @@
+"""The threads of one process as /proc shows them: which there are, their names, their CPU time.
+
+Reading is all that is done here; a process or a thread that ends meanwhile is no error.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+_NAMES_SECONDS = 1.0  # between two readings of names and CPU times
+_COST = 0.005  # of the time at most goes into such readings, however many threads there are
+_UTIME, _STIME = 11, 12  # fields of /proc/PID/task/TID/stat behind the name
+
+
+@dataclass(slots=True)
+class WatchedThread:
+    """cpu_time: nanoseconds as last seen, at most a second before the thread's end. system_share: of it."""
+
+    tid: int
+    name: str = ""
+    cpu_time: int = 0
+    system_share: float = 0.0
+
+
+class ThreadWatch:
+    """Close it in the end. Raises ProcessLookupError: there is no such process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.threads: dict[int, WatchedThread] = {}
+        try:
+            self._folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise ProcessLookupError(pid) from None
+        self._next_reading = 0.0
+
+    def close(self) -> None:
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+    def look(self) -> tuple[list[int], list[WatchedThread]]:
+        """(ids of threads that are new, threads that have ended) since the last look. Raises
+        ProcessLookupError: all of it has ended."""
+        tids = self._tids()
+        new = [tid for tid in tids if tid not in self.threads]
+        ended = [self.threads.pop(tid) for tid in self.threads.keys() - tids]
+        for tid in new:
+            self.threads[tid] = WatchedThread(tid)
+            self._read(self.threads[tid])
+        return new, ended
+
+    def read_if_due(self, now: float) -> bool:
+        """Names and CPU times anew, once in a while. now: of time.monotonic. Returns whether it did."""
+        if now < self._next_reading:
+            return False
+        self.read()
+        self._next_reading = now + max(_NAMES_SECONDS, (time.monotonic() - now) / _COST)
+        return True
+
+    def read(self) -> None:
+        """Names and CPU times anew."""
+        for thread in self.threads.values():
+            self._read(thread)
+
+    def process_cpu_time(self) -> int:
+        """Nanoseconds of CPU time of all threads, those that have ended too; until its parent has collected
+        it. Raises ProcessLookupError."""
+        try:
+            # CPUCLOCK_SCHED of a process, as clock_getcpuclockid(3) makes it.
+            return time.clock_gettime_ns((~self.pid << 3) | 2)
+        except OSError:
+            raise ProcessLookupError(self.pid) from None
+
+    def memory_map(self) -> bytes:
+        """The text of /proc/PID/maps, through a thread that lives. Raises ProcessLookupError,
+        PermissionError."""
+        for path in ("maps", *(f"task/{tid}/maps" for tid in self.threads)):
+            text = self._text(path)
+            if text:
+                return text
+        raise ProcessLookupError(self.pid)
+
+    def command(self) -> str:
+        """With its arguments; "" if the process has hidden them."""
+        try:
+            words = self._text("cmdline").split(b"\0")
+        except OSError:
+            return ""
+        return b" ".join(words).decode(errors="replace").strip()
+
+    def seccomp_mode(self) -> int:
+        """0 none, 1 strict, 2 filters."""
+        for line in self._text("status").splitlines():
+            if line.startswith(b"Seccomp:"):
+                return int(line.split()[1])
+        return 0
+
+    def _tids(self) -> set[int]:
+        try:
+            folder = os.open("task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._folder)
+        except (FileNotFoundError, ProcessLookupError):
+            raise ProcessLookupError(self.pid) from None
+        try:
+            return {int(name) for name in os.listdir(folder)}  # noqa: PTH208 (a descriptor has no Path)
+        except (FileNotFoundError, ProcessLookupError):
+            raise ProcessLookupError(self.pid) from None
+        finally:
+            os.close(folder)
+
+    def _read(self, thread: WatchedThread) -> None:
+        with suppress(FileNotFoundError, ProcessLookupError, ValueError, IndexError):
+            path = f"task/{thread.tid}"
+            schedule = self._text(f"{path}/schedstat").split()
+            stat = self._text(f"{path}/stat")
+            name_end = stat.rindex(b")")
+            fields = stat[name_end + 2 :].split()
+            user, system = int(fields[_UTIME]), int(fields[_STIME])
+            thread.name = stat[stat.index(b"(") + 1 : name_end].decode(errors="replace")
+            thread.system_share = system / (user + system) if user + system else 0.0
+            thread.cpu_time = max(thread.cpu_time, int(schedule[0]))
+
+    def _text(self, path: str) -> bytes:
+        """Empty where the process has ended."""
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
+        except (FileNotFoundError, ProcessLookupError):
+            return b""
+        try:
+            parts = []
+            while part := os.read(file, 1 << 16):
+                parts.append(part)
+            return b"".join(parts)
+        except ProcessLookupError:
+            return b""
+        finally:
+            os.close(file)

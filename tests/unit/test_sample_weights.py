@@ -1,0 +1,62 @@
+"""A sample weighs the CPU time since its thread's last one; time nobody saw is nobody's."""
+
+import numpy as np
+
+from unspool.capture.sample_weights import TICK, ThreadClocks
+
+PERIOD = 5_000_000
+
+
+def weigh(clocks: ThreadClocks, *samples: tuple[int, int] | tuple[int, int, int]) -> list[int]:
+    """Weights of samples (tid, CPU time, system time = 0)."""
+    columns = np.array([(*sample, 0)[:3] for sample in samples], np.int64).reshape(-1, 3)
+    tids, cpu, system = columns.T
+    return [int(w) for w in clocks.weights(tids, cpu.astype(np.uint64), system.astype(np.uint64))]
+
+
+def test_each_sample_weighs_the_time_since_the_threads_last_one() -> None:
+    clocks = ThreadClocks(PERIOD)
+    mixed = [(7, 4_000_000), (9, 5_000_000), (7, 12_000_000), (7, 16_000_000), (9, 9_000_000)]
+    assert weigh(clocks, *mixed) == [4_000_000, 5_000_000, 8_000_000, 4_000_000, 4_000_000]
+
+
+def test_a_thread_goes_on_in_the_next_batch() -> None:
+    clocks = ThreadClocks(PERIOD)
+    assert weigh(clocks, (7, 4_000_000)) == [4_000_000]
+    assert weigh(clocks, (7, 9_000_000)) == [5_000_000]
+    assert clocks.last(7) == 9_000_000
+
+
+def test_no_samples() -> None:
+    assert weigh(ThreadClocks(PERIOD)) == []
+
+
+def test_time_before_the_recording_does_not_count() -> None:
+    clocks = ThreadClocks(PERIOD)
+    clocks.begin(7, 1_000_000_000)
+    assert weigh(clocks, (7, 1_003_000_000)) == [3_000_000]
+
+
+def test_a_new_thread_with_an_old_id_begins_anew() -> None:
+    clocks = ThreadClocks(PERIOD)
+    weigh(clocks, (7, 1_000_000_000))
+    clocks.end(7)
+    assert weigh(clocks, (7, 2_000_000)) == [2_000_000]
+
+
+def test_time_while_the_signal_was_blocked_is_not_given_to_where_it_was_unblocked() -> None:
+    clocks = ThreadClocks(PERIOD)
+    assert weigh(clocks, (7, 5_000_000), (7, 805_000_000)) == [5_000_000, PERIOD + 2 * TICK]
+
+
+def test_a_long_stay_in_the_kernel_is_its_callers() -> None:
+    clocks = ThreadClocks(PERIOD)
+    assert weigh(clocks, (7, 5_000_000, 0), (7, 805_000_000, 790_000_000)) == [5_000_000, 800_000_000]
+
+
+def test_clocks_that_go_back_give_no_time() -> None:
+    """Whatever a program writes into its ring."""
+    clocks = ThreadClocks(PERIOD)
+    largest = (1 << 62) - 1
+    assert weigh(clocks, (7, 5_000_000), (7, 1), (7, 6_000_000)) == [5_000_000, 0, 1_000_000]
+    assert weigh(clocks, (7, largest, largest), (7, 2)) == [largest - 6_000_000, 0]
