@@ -11,7 +11,7 @@ PYTHON := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-CORE_SOURCES = $(wildcard core/src/*.[chS] core/include/*.h)
+CORE_SOURCES = $(wildcard core/src/*.[chS] core/src/agent/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
 .PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle proof stack-proof fuzz-smoke bench bench-stack format clean

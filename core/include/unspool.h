@@ -115,6 +115,7 @@ enum unspool_status {
     UNSPOOL_BAD_ARGUMENT = -2,
     UNSPOOL_BAD_TABLE = -3, /* not a table, of another version, truncated or inconsistent */
     UNSPOOL_NOT_FOUND = -4,
+    UNSPOOL_BAD_RING = -5, /* what a program wrote into its ring is no record */
 };
 
 /* Compiles every section into one table. What can't be read is left out and told in *problems;
@@ -321,6 +322,73 @@ struct unspool_batch {
  * the first call). Returns the number of the first sample that was not walked. */
 uint64_t unspool_walk_many(const struct unspool_unwinder *unwinder, struct unspool_batch *batch,
                            uint64_t first);
+
+/* ------------------------------------------------------------------ a session */
+
+/* The unspool process's side of the memory that it shares with watched programs (core/src/agent/session.h).
+ * What programs write there is never trusted. */
+struct session_area;
+
+enum unspool_trigger {
+    UNSPOOL_TRIGGER_TIMER = 1,     /* on the thread's CPU clock */
+    UNSPOOL_TRIGGER_OUTSIDE = 2,   /* a perf event of the unspool process */
+    UNSPOOL_TRIGGER_BOOTSTRAP = 3, /* a signal from outside to a thread that had no timer yet */
+};
+enum unspool_sample_flag {
+    UNSPOOL_SAMPLE_STALE_MODULES = 1, /* the modules changed, or may have, before or while it was walked */
+    UNSPOOL_SAMPLE_NO_TABLE_YET = 2,  /* a frame lies in a module whose table is still to come */
+};
+
+struct unspool_sample {
+    uint64_t time;      /* CLOCK_MONOTONIC, ns */
+    uint64_t cpu_time;  /* the thread's (CLOCK_THREAD_CPUTIME_ID), ns */
+    uint64_t due;       /* the cpu_time at which the timer was to fire; 0: not by a timer. Later by far: the
+                           signal was blocked meanwhile */
+    uint64_t user_time; /* getrusage(RUSAGE_THREAD), ns; 0 where nobody asked for it */
+    uint64_t system_time;
+    uint64_t sp; /* of the interrupted frame */
+    uint32_t tid;
+    uint32_t slot;
+    uint32_t epoch; /* of the modules that it was walked with */
+    uint32_t frame_count;
+    uint8_t end;     /* enum unspool_end */
+    uint8_t flags;   /* enum unspool_sample_flag */
+    uint8_t trigger; /* enum unspool_trigger */
+    uint8_t reserved[5];
+};
+
+/* Frames of samples[i] are addresses/how[offsets[i] .. offsets[i + 1]), innermost first. */
+struct unspool_samples {
+    uint64_t capacity;       /* of samples; offsets has one more */
+    uint64_t frame_capacity; /* of addresses and how; 4096 or more, else a sample may never fit */
+    uint64_t count;
+    struct unspool_sample *samples;
+    uint64_t *offsets;
+    uint64_t *addresses;
+    uint8_t *how;
+};
+/* Takes what is in a ring, from the first on: 0 when nothing is left that is whole, 1 when there was no room
+ * for more, UNSPOOL_BAD_RING. One thread at a time. */
+int unspool_ring_read(struct session_area *area, uint64_t ring_size, struct unspool_samples *samples);
+
+/* Finds a slot for a thread of wish TIMER or OUTSIDE and requests it: its number or UNSPOOL_NOT_FOUND. */
+int unspool_area_add_thread(struct session_area *area, uint32_t tid, uint32_t wish, int32_t perf_fd);
+/* Another wish for a slot, END for instance: UNSPOOL_OK, or UNSPOOL_NOT_FOUND: too many requests are open. */
+int unspool_area_change_thread(struct session_area *area, uint32_t slot, uint32_t wish);
+/* True when an ended thread's slot was given back by the agent; then it is free for others. */
+int unspool_area_release_slot(struct session_area *area, uint32_t slot);
+/* Where a thread's own stack is mapped: see struct session_slot. */
+void unspool_area_set_stack(struct session_area *area, uint32_t slot, uint64_t start, uint64_t end,
+                            uint32_t is_main);
+
+/* A buffer of modules that nobody reads, to be filled in: its number or UNSPOOL_NOT_FOUND (try again later).
+ */
+int unspool_area_free_modules(struct session_area *area);
+/* Makes it the current list, wakes a process that waits for one, returns its epoch. */
+uint32_t unspool_area_publish(struct session_area *area, uint32_t buffer);
+
+/* Waits until *word is no longer value, at most so long; returns what it is then. */
+uint32_t unspool_session_wait(const uint32_t *word, uint32_t value, uint64_t nanoseconds);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

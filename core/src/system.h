@@ -8,6 +8,7 @@
 
 #if defined(__x86_64__)
 #define SYSTEM_process_vm_readv 310
+#define SYSTEM_futex 202
 static inline long system_call(long number, long a, long b, long c, long d, long e, long f) {
     register long r10 __asm__("r10") = d;
     register long r8 __asm__("r8") = e;
@@ -21,6 +22,7 @@ static inline long system_call(long number, long a, long b, long c, long d, long
 }
 #elif defined(__aarch64__)
 #define SYSTEM_process_vm_readv 270
+#define SYSTEM_futex 98
 static inline long system_call(long number, long a, long b, long c, long d, long e, long f) {
     register long x8 __asm__("x8") = number;
     register long x0 __asm__("x0") = a;

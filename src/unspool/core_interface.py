@@ -69,7 +69,8 @@ enum unspool_status {
     UNSPOOL_NO_MEMORY = -1,
     UNSPOOL_BAD_ARGUMENT = -2,
     UNSPOOL_BAD_TABLE = -3,
-    UNSPOOL_NOT_FOUND = -4
+    UNSPOOL_NOT_FOUND = -4,
+    UNSPOOL_BAD_RING = -5
 };
 int unspool_table_compile(const struct unspool_compile_input *input, struct unspool_table **table,
                           struct unspool_problems *problems);
@@ -219,6 +220,51 @@ struct unspool_batch {
 };
 uint64_t unspool_walk_many(const struct unspool_unwinder *unwinder, struct unspool_batch *batch,
                            uint64_t first);
+
+struct session_area;
+enum unspool_trigger {
+    UNSPOOL_TRIGGER_TIMER = 1,
+    UNSPOOL_TRIGGER_OUTSIDE = 2,
+    UNSPOOL_TRIGGER_BOOTSTRAP = 3
+};
+enum unspool_sample_flag {
+    UNSPOOL_SAMPLE_STALE_MODULES = 1,
+    UNSPOOL_SAMPLE_NO_TABLE_YET = 2
+};
+struct unspool_sample {
+    uint64_t time;
+    uint64_t cpu_time;
+    uint64_t due;
+    uint64_t user_time;
+    uint64_t system_time;
+    uint64_t sp;
+    uint32_t tid;
+    uint32_t slot;
+    uint32_t epoch;
+    uint32_t frame_count;
+    uint8_t end;
+    uint8_t flags;
+    uint8_t trigger;
+    uint8_t reserved[5];
+};
+struct unspool_samples {
+    uint64_t capacity;
+    uint64_t frame_capacity;
+    uint64_t count;
+    struct unspool_sample *samples;
+    uint64_t *offsets;
+    uint64_t *addresses;
+    uint8_t *how;
+};
+int unspool_ring_read(struct session_area *area, uint64_t ring_size, struct unspool_samples *samples);
+int unspool_area_add_thread(struct session_area *area, uint32_t tid, uint32_t wish, int32_t perf_fd);
+int unspool_area_change_thread(struct session_area *area, uint32_t slot, uint32_t wish);
+int unspool_area_release_slot(struct session_area *area, uint32_t slot);
+void unspool_area_set_stack(struct session_area *area, uint32_t slot, uint64_t start, uint64_t end,
+                            uint32_t is_main);
+int unspool_area_free_modules(struct session_area *area);
+uint32_t unspool_area_publish(struct session_area *area, uint32_t buffer);
+uint32_t unspool_session_wait(const uint32_t *word, uint32_t value, uint64_t nanoseconds);
 """
 
 OK, NO_MEMORY, BAD_TABLE = 0, -1, -3
