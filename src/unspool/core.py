@@ -32,7 +32,7 @@ def library_path() -> Path:
     raise ImportError("libunspool.so is not in the package unspool; install the package with pip")
 
 
-_library: Any = ffi.dlopen(str(library_path()))
+library: Any = ffi.dlopen(str(library_path()))
 
 
 def byte_count(data: Buffer) -> int:
@@ -144,14 +144,14 @@ class Table:
         given.code, given.code_count = code_array, len(code)
         result = ffi.new("struct unspool_table **")
         problems = ffi.new("struct unspool_problems *")
-        status = _library.unspool_table_compile(given, result, problems)
+        status = library.unspool_table_compile(given, result, problems)
         if status == NO_MEMORY:
             raise MemoryError("compiling an unwind table")
         if status != OK:
             raise ValueError(f"the unwind sections can't be compiled (status {status})")
         kept = min(problems.count, len(problems.first))
         first = [Problem(p.kind, p.section, p.offset) for p in problems.first[0:kept]]
-        return cls(ffi.gc(result[0], _library.unspool_table_free)), problems.count, first
+        return cls(ffi.gc(result[0], library.unspool_table_free)), problems.count, first
 
     @classmethod
     def load(cls, data: Buffer) -> "Table":
@@ -159,42 +159,42 @@ class Table:
         size = byte_count(data)
         block = ffi.new("uint64_t[]", (size + 7) // 8)
         ffi.memmove(block, data, size)
-        if _library.unspool_table_check(block, size) != OK:
+        if library.unspool_table_check(block, size) != OK:
             raise ValueError("not an unwind table of this version, or a damaged one")
         return cls(block)
 
     def to_bytes(self) -> bytes:
         """The whole block."""
-        size = _library.unspool_table_size(self.pointer)
+        size = library.unspool_table_size(self.pointer)
         return bytes(ffi.buffer(ffi.cast("const char *", self.pointer), size))
 
     @property
     def size(self) -> int:
         """Bytes of the block."""
-        return int(_library.unspool_table_size(self.pointer))
+        return int(library.unspool_table_size(self.pointer))
 
     def row_count(self) -> int:
         """How many rows there are."""
-        return int(_library.unspool_table_row_count(self.pointer))
+        return int(library.unspool_table_row_count(self.pointer))
 
     def rows(self) -> NDArray[np.void]:
         """All rows, sorted, as an array of ROW_DTYPE."""
         rows = np.zeros(self.row_count(), ROW_DTYPE)
         target = ffi.from_buffer("struct unspool_row[]", rows, require_writable=True)
-        written = _library.unspool_table_rows(self.pointer, 0, target, len(rows))
+        written = library.unspool_table_rows(self.pointer, 0, target, len(rows))
         return rows[:written]
 
     def lookup(self, relative_address: int) -> Row | None:
         """The row that holds there, or None."""
         row = ffi.new("struct unspool_row *")
-        if _library.unspool_table_lookup(self.pointer, relative_address, row) != OK:
+        if library.unspool_table_lookup(self.pointer, relative_address, row) != OK:
             return None
         return Row(*(getattr(row, name) for name in Row._fields))
 
     def exact(self, relative_address: int) -> ExactRow | None:
         """What CFI says there, or None where the row is not an exact one."""
         row = ffi.new("struct unspool_exact_row *")
-        if _library.unspool_table_exact(self.pointer, relative_address, row) != OK:
+        if library.unspool_table_exact(self.pointer, relative_address, row) != OK:
             return None
         return ExactRow(
             row.start,
@@ -306,7 +306,7 @@ class Walker:
 
     def __init__(self, arch: str, address_bits: int, depth_limit: int) -> None:
         self._cache = ffi.new("struct unspool_cache *")
-        _library.unspool_cache_clear(self._cache)
+        library.unspool_cache_clear(self._cache)
         self._unwinder = ffi.new("struct unspool_unwinder *")
         self._unwinder.arch = ARCHITECTURES[arch]
         self._unwinder.address_bits = address_bits
@@ -324,7 +324,7 @@ class Walker:
 
     def _use(self, modules: Modules) -> None:
         if modules is not self._modules:
-            _library.unspool_cache_clear(self._cache)
+            library.unspool_cache_clear(self._cache)
             self._unwinder.modules, self._unwinder.module_count = modules.pointer, modules.count
             self._modules = modules
 
@@ -341,7 +341,7 @@ class Walker:
         stack.address, stack.size, stack.bytes = memory.stack_address, memory.stack_size, memory.stack
         target.regions, target.region_count = memory.regions, memory.region_count
         target.pid, target.code_pid = memory.pid, memory.code_pid
-        _library.unspool_memory_reset(target)
+        library.unspool_memory_reset(target)
 
     def walk(
         self, modules: Modules, registers: RegisterValues, memory: MemoryInput
@@ -350,7 +350,7 @@ class Walker:
         self._use(modules)
         self._load(registers, memory)
         stack = self._stack
-        _library.unspool_walk(self._unwinder, self._registers, self._memory, stack)
+        library.unspool_walk(self._unwinder, self._registers, self._memory, stack)
         count = stack.count
         return ffi.buffer(self._addresses, count * 8)[:], ffi.buffer(self._how, count)[:], stack.end
 
@@ -361,7 +361,7 @@ class Walker:
         self._use(modules)
         self._load(registers, memory)
         how, end = self._result + 0, self._result + 1
-        if not _library.unspool_step(self._unwinder, self._registers, self._memory, how, end):
+        if not library.unspool_step(self._unwinder, self._registers, self._memory, how, end):
             return int(end[0])
         known = self._registers.known
         values = {n: self._values[n] for n in range(len(self._values)) if known >> n & 1}
@@ -400,7 +400,7 @@ class Walker:
             batch.addresses = ffi.cast("uint64_t *", ffi.from_buffer(addresses))
             batch.how = ffi.cast("uint8_t *", ffi.from_buffer(how))
             batch.capacity = len(addresses)
-            reached = _library.unspool_walk_many(self._unwinder, batch, done)
+            reached = library.unspool_walk_many(self._unwinder, batch, done)
             if reached == done:
                 raise RuntimeError(f"sample {done} was not walked although there is room for it")
             done = reached
