@@ -53,6 +53,13 @@ void agent_note(uint32_t notes);
 /* True while this process (checked by getpid, so not in a vfork child) is in a session. */
 bool agent_is_running(void);
 
+/* True where programs that this process starts are to be profiled too: it is in a session, which goes on and
+ * follows; no handler of ours was silenced. In the child of a vfork as in its parent. No system call. */
+bool agent_follows(void);
+
+/* Tells the unspool process that something is not profiled: an entry in header.refusals. */
+void agent_refuse(uint32_t pid, enum session_refusal_reason reason);
+
 /* The signal that is ours while agent_is_running, else 0. No system call. */
 int agent_signal(void);
 

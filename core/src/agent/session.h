@@ -53,8 +53,9 @@ enum session_state {
 };
 
 enum session_flag {
-    SESSION_TIMES = 1, /* samples bring user and system time of the thread (getrusage), for triggers that
-                          see user time only */
+    SESSION_TIMES = 1,     /* samples bring user and system time of the thread (getrusage), for triggers that
+                              see user time only */
+    SESSION_NO_FOLLOW = 2, /* programs and processes that the program starts are not profiled */
 };
 
 /* Why a process is not profiled, or not fully. Also what agent_start returns, negated. */
@@ -67,6 +68,12 @@ enum session_refusal_reason {
     SESSION_REFUSED_SIGNAL = 5,   /* the handler can't be installed */
     SESSION_REFUSED_STOPPING = 6, /* the session has ended, or its unspool process has */
     SESSION_REFUSED_RUNNING = 7,  /* agent_start: this process is in a session already */
+    /* By hooks, of a program that process `pid` starts: its file shows that nothing can be preloaded into it.
+     */
+    SESSION_REFUSED_STATIC = 8,
+    SESSION_REFUSED_MACHINE = 9,     /* for another machine, or 32-bit */
+    SESSION_REFUSED_PRIVILEGED = 10, /* the loader would be in secure-execution mode */
+    SESSION_REFUSED_UNREADABLE = 11,
 };
 
 struct session_refusal {
