@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.core import library, ffi
+from unspool.core import ffi, library
 from unspool.core_interface import OK
 
 _FRAMES = 1 << 16  # room for frames in one call
@@ -64,8 +64,8 @@ class RingReader:
         target.how = ffi.cast("uint8_t *", self._kept[3])
 
     def read(self, area: AreaPointer) -> tuple[RingSamples, bool]:
-        """Copies of what is there, and whether there may be more. Raises RingDamaged; what was taken before the
-        damage is lost."""
+        """Copies of what is there, and whether there may be more. Raises RingDamaged; what was taken before
+        the damage is lost."""
         result = library.unspool_ring_read(area.pointer, self._ring_size, self._target)
         if result < 0:
             raise RingDamaged

@@ -32,9 +32,9 @@ class PerfForbidden(OSError):
 
 
 def open_trigger(tid: int, period: int, *, with_kernel: bool) -> int:
-    """An event that signals the thread SIGPROF after every `period` nanoseconds of its CPU time; the file
-    descriptor, which ends it when it is closed. with_kernel: kernel time counts too. Raises PerfForbidden,
-    ProcessLookupError, OSError (no file descriptors left)."""
+    """An event that, once enabled, signals the thread SIGPROF after every `period` ns of its CPU time; the
+    file descriptor, which ends it when it is closed. with_kernel: kernel time counts too. Raises
+    PerfForbidden, ProcessLookupError, OSError (no file descriptors left)."""
     attribute = ctypes.create_string_buffer(_ATTRIBUTE_SIZE)
     flags = _DISABLED | _EXCLUDE_HV | (0 if with_kernel else _EXCLUDE_KERNEL)
     struct.pack_into(
@@ -49,11 +49,15 @@ def open_trigger(tid: int, period: int, *, with_kernel: bool) -> int:
         fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGPROF)
         fcntl.fcntl(descriptor, _F_SETOWN_EX, struct.pack("ii", _OWNER_THREAD, tid))
         fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC)
-        fcntl.ioctl(descriptor, _IOC_ENABLE, 0)
     except BaseException:
         os.close(descriptor)
         raise
     return int(descriptor)
+
+
+def enable(descriptor: int) -> None:
+    """From now on it sends signals."""
+    fcntl.ioctl(descriptor, _IOC_ENABLE, 0)
 
 
 def kernel_is_visible(tid: int) -> bool:

@@ -103,7 +103,7 @@ def _obstacle(file: str, binary: Binary) -> str | None:
         return f"{file} is statically linked, so that nothing can be preloaded into it; {_WITH_PERF}"
     if _is_privileged(file):
         return (
-            f"{file} runs with other rights than unspool (set-user-ID, set-group-ID or capabilities), so that "
+            f"{file} runs with rights of its own (set-user-ID, set-group-ID or capabilities), so that "
             f"nothing may be preloaded into it; as root, {_WITH_PERF}"
         )
     return None
@@ -122,7 +122,7 @@ def _is_privileged(file: str) -> bool:
 
 
 def _sanitizers(binary: Binary) -> tuple[str, ...]:
-    """AddressSanitizer's library, where the program is linked to it, refuses to start unless it comes first."""
+    """AddressSanitizer's library, which refuses to start unless it comes first, where it is needed."""
     with suppress(BinaryError, struct.error):
         dynamic, strings = binary.section(".dynamic"), binary.section(".dynstr")
         if dynamic is not None and strings is not None:
