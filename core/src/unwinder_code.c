@@ -1,11 +1,11 @@
 /*
- * unwinder_code.c: where a function that passes exceptions on (gcc's _Unwind_Resume and the like on aarch64)
- * may have written its handler's registers over its own frame.
+ * unwinder_code.c: where a function that passes exceptions on (gcc's _Unwind_Resume and the like) may have
+ * written its handler's registers over its own frame.
  *
- * It does so in its last call but one (uw_install_context_1; then _Unwind_DebugHook), before it adds a
- * register to sp and goes to the handler.
- * Wherever more calls than one are still to come, or x4, which will be added, will be 0, the frame is
- * untouched.
+ * It does so in its last call but one (uw_install_context_1; then _Unwind_DebugHook), before it sets sp from
+ * a register, or adds one to it, and goes to the handler.
+ * Wherever more calls than one are still to come, or an ordinary return, or on aarch64 x4, which will be
+ * added, will be 0, the frame is untouched.
  */
 #include "analysis.h"
 #include "instruction.h"
@@ -36,8 +36,22 @@ static bool add_way(struct ways *ways, uint64_t address, uint32_t calls) {
     return true;
 }
 
-/* mov x4, #0: what will be added to sp. */
+/* aarch64: mov x4, #0: what will be added to sp. */
 static const uint8_t nothing_added[] = {0x04, 0x00, 0x80, 0xd2};
+
+/* The instruction at address; false: there is none. */
+static bool decode(const struct code *code, uint64_t address, struct instruction *instruction,
+                   bool *adds_nothing) {
+    uint8_t bytes[15];
+    size_t size = code_read(code, address, bytes, sizeof bytes);
+    bool is_aarch64 = code->unwinder->arch == UNSPOOL_AARCH64;
+    if (is_aarch64)
+        aarch64_decode(bytes, size, address, instruction);
+    else
+        x86_64_decode(bytes, size, address, instruction);
+    *adds_nothing = is_aarch64 && instruction->length && memcmp(bytes, nothing_added, 4) == 0;
+    return instruction->length != 0;
+}
 
 static bool leaves_frame(const struct instruction *instruction) {
     for (uint32_t i = 0; i < instruction->effect_count; i++)
@@ -52,14 +66,13 @@ bool may_be_overwritten(const struct code *code, uint64_t pc) {
     while (ways.next < ways.count) {
         struct way at = ways.way[ways.next++];
         while (at.calls <= LATER_CALLS) {
-            uint8_t bytes[4];
             struct instruction instruction;
-            if (left-- == 0 || code_read(code, at.address, bytes, sizeof bytes) != sizeof bytes)
+            bool adds_nothing;
+            if (left-- == 0 || !decode(code, at.address, &instruction, &adds_nothing))
                 return true;
-            aarch64_decode(bytes, sizeof bytes, at.address, &instruction);
-            if (leaves_frame(&instruction))
+            if (leaves_frame(&instruction) || instruction.flow == FLOW_INDIRECT_JUMP)
                 return true;
-            if (memcmp(bytes, nothing_added, sizeof bytes) == 0) /* it returns as others do */
+            if (adds_nothing) /* it returns as others do */
                 break;
             at.calls += instruction.flow == FLOW_CALL;
             if ((instruction.flow == FLOW_BRANCH || instruction.flow == FLOW_JUMP) &&
@@ -68,7 +81,7 @@ bool may_be_overwritten(const struct code *code, uint64_t pc) {
             if (instruction.flow != FLOW_NEXT && instruction.flow != FLOW_CALL &&
                 instruction.flow != FLOW_BRANCH)
                 break;
-            at.address += 4;
+            at.address += instruction.length;
         }
     }
     return false;

@@ -199,6 +199,28 @@ static void set_frame(uint32_t arch, const struct unspool_registers *registers, 
         arch == UNSPOOL_AARCH64 && frame->is_interrupted && (registers->known >> UNSPOOL_AARCH64_LR & 1);
 }
 
+/* A function that passes exceptions on writes its handler's frame over its own. Where that may have begun, a
+ * call of this very function still speaks for the return address, which is written last, but nothing for the
+ * registers that were saved. */
+static enum call_match match_overwritten(const struct code *code, const struct frame *frame,
+                                         const struct exact_result *result,
+                                         struct unspool_registers *registers) {
+    struct code_place here = {frame->pc, frame->sp, frame->fp_is_known ? frame->fp : 0, result->function_end};
+    uint32_t arch = code->unwinder->arch;
+    if (code_returns(code, &here, result->cfa))
+        return CALL_MATCHES;
+    bool may_be = may_be_overwritten(code, frame->pc);
+    if (!may_be && arch == UNSPOOL_X86_64)
+        return CALL_MATCHES;
+    enum call_match match = result->is_in_lr
+                                ? CALL_ELSEWHERE
+                                : match_call(code, registers->value[pc_register(arch)], result->function);
+    if (!may_be)
+        return match;
+    registers->known &= ~callee_saved_mask(arch);
+    return match == CALL_MATCHES ? CALL_UNKNOWN : CALL_ELSEWHERE;
+}
+
 static enum step_result step_exactly(const struct code *code, const struct unspool_module *module,
                                      struct frame *frame, struct step *step) {
     const struct unspool_unwinder *unwinder = code->unwinder;
@@ -230,15 +252,9 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     /* Such code may switch stacks, so sp may go anywhere; the depth limit ends a cycle. */
     if (*pc == frame->pc && registers.value[sp_register(unwinder->arch)] == frame->sp)
         return end_stack(step, UNSPOOL_END_LOOP);
-    struct code_place here = {frame->pc, frame->sp, frame->fp_is_known ? frame->fp : 0, result.function_end};
     enum call_match match = result.replaces_registers ? CALL_UNKNOWN : CALL_MATCHES;
-    bool returns = !result.may_overwrite_itself || code_returns(code, &here, result.cfa);
-    if (!returns)
-        match = result.is_in_lr ? CALL_ELSEWHERE : match_call(code, *pc, result.function);
-    /* fp is overwritten before the return address is. */
-    if (unwinder->arch == UNSPOOL_AARCH64 && !returns && match == CALL_MATCHES &&
-        may_be_overwritten(code, frame->pc))
-        match = CALL_UNKNOWN;
+    if (result.may_overwrite_itself)
+        match = match_overwritten(code, frame, &result, &registers);
     if (match == CALL_ELSEWHERE)
         return end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
     set_frame(unwinder->arch, &registers, frame);

@@ -88,8 +88,7 @@ enum step_result step_by_proof(const struct code *code, struct frame *frame, str
  * of the function: lr holds the return address, and sp + *popped is the caller's. */
 bool is_leaving(const struct code *code, uint64_t pc, uint64_t *popped);
 
-/* unwinder_code.c: aarch64: true when a function that passes exceptions on may have written over its frame.
- */
+/* unwinder_code.c: true when a function that passes exceptions on may have written over its frame. */
 bool may_be_overwritten(const struct code *code, uint64_t pc);
 
 /* root_code.c: the file says that the stack ends here, and it does, except in what stands behind _start in

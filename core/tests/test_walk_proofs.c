@@ -80,18 +80,46 @@ static void a_caller_found_by_its_code_is_proved_by_a_direct_call(void) {
     end_process(&p);
 }
 
-/* A function that passes an exception to its handler writes the handler's frame over its own. Where the
- * return address is no longer that of a call of this function, it is the handler's. */
-static void an_overwritten_frame_has_no_caller(void) {
+/* A function that passes an exception to its handler writes the handler's frame over its own: after its last
+ * call but one. Before, its frame is as good as any, whatever called it. */
+static void an_unwinder_with_two_calls_to_come_is_untouched(void) {
+    static const uint8_t code[] = {
+        0xe8, 0,    0,    0, 0x01, /* 0x1400 call: of what never returns; phase 2 */
+        0xe8, 0,    0,    0, 0x01, /* 0x1405 call: the handler's registers are written */
+        0xe8, 0,    0,    0, 0x01, /* 0x140a call: for debuggers */
+        0x48, 0x89, 0xcc,          /* 0x140f mov %rcx,%rsp */
+        0x59,                      /* 0x1412 pop %rcx */
+        0xff, 0xe1,                /* 0x1413 jmp *%rcx */
+    };
+    struct process p = {0};
+    begin(&p);
+    put_code(&p, 0x1400, code, sizeof code);
+    function(&p, 0x1400, 0x20, CFI(DEF_CFA_OFFSET(24), OFFSET(0, 2), OFFSET(1, 3)));
+    put(&p, STACK_AT + 16, CODE_AT + 0x1011); /* from an indirect call: it may be of anything */
+    interrupted_at(&p, CODE_AT + 0x1405, STACK_AT);
+    expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + 0x1405, INTERRUPTED}, {CODE_AT + 0x1011, EXACTLY}));
+    static const uint64_t late[] = {0x140a, 0x140f, 0x1412, 0x1413};
+    for (size_t i = 0; i < sizeof late / sizeof *late; i++) {
+        interrupted_at(&p, CODE_AT + late[i], STACK_AT);
+        expect_walk(&p, UNSPOOL_END_BAD_RETURN_ADDRESS, FRAMES({CODE_AT + late[i], INTERRUPTED}));
+    }
+    end_process(&p);
+}
+
+/* Where its frame may have been overwritten, a call of this very function still speaks for the return
+ * address, but nothing for the registers that it saved: no stack is complete, and no frame is found by rbp.
+ */
+static void an_overwritten_frame_is_never_proved(void) {
     struct process p = {0};
     begin(&p);
     function(&p, 0x1400, 0x10, CFI(DEF_CFA_OFFSET(24), OFFSET(0, 2), OFFSET(1, 3))); /* throw */
     interrupted_at(&p, CODE_AT + 0x1404, STACK_AT);
+    set_register(&p, RBP, STACK_AT + 32);
     put(&p, STACK_AT + 16, CODE_AT + 0x1016);
-    expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + 0x1404, INTERRUPTED}, {CODE_AT + 0x1016, EXACTLY}));
-    put(&p, STACK_AT + 16, CODE_AT + 0x1011); /* from the indirect call */
     expect_walk(&p, UNSPOOL_END_ROOT,
-                FRAMES({CODE_AT + 0x1404, INTERRUPTED}, {CODE_AT + 0x1011, EXACTLY | GUESSED}));
+                FRAMES({CODE_AT + 0x1404, INTERRUPTED}, {CODE_AT + 0x1016, EXACTLY | GUESSED}));
+    put(&p, STACK_AT + 16, CODE_AT + 0x1011); /* from the indirect call */
+    expect_walk(&p, UNSPOOL_END_BAD_RETURN_ADDRESS, FRAMES({CODE_AT + 0x1404, INTERRUPTED}));
     put(&p, STACK_AT + 16, CODE_AT + 0x1005); /* from a call of f */
     expect_walk(&p, UNSPOOL_END_BAD_RETURN_ADDRESS, FRAMES({CODE_AT + 0x1404, INTERRUPTED}));
     put(&p, STACK_AT + 16, CODE_AT + 0x1003); /* a landing pad follows no call */
@@ -99,10 +127,30 @@ static void an_overwritten_frame_has_no_caller(void) {
     end_process(&p);
 }
 
+/* The caller of such a frame keeps its own by rbp, which has perhaps been overwritten. */
+static void an_overwritten_rbp_is_not_used(void) {
+    static const uint8_t call[] = {0xe8, 0x9b, 0x02, 0, 0}; /* 0x1160 call 0x1400 */
+    struct process p = {0};
+    begin(&p);
+    put_code(&p, 0x1160, call, sizeof call);
+    function(&p, 0x1150, 0x20, CFI(DEF_CFA(RBP, 16), OFFSET(RBP, 2)));
+    function(&p, 0x1400, 0x10, CFI(DEF_CFA_OFFSET(32), OFFSET(RBP, 2), OFFSET(0, 3), OFFSET(1, 4)));
+    interrupted_at(&p, CODE_AT + 0x1404, STACK_AT);
+    set_register(&p, RBP, STACK_AT + 64);
+    put(&p, STACK_AT + 16, STACK_AT + 64);
+    put(&p, STACK_AT + 24, CODE_AT + 0x1165);
+    put(&p, STACK_AT + 72, CODE_AT + 0x1016);
+    expect_walk(&p, UNSPOOL_END_NO_UNWIND_INFO,
+                FRAMES({CODE_AT + 0x1404, INTERRUPTED}, {CODE_AT + 0x1165, EXACTLY | GUESSED}));
+    end_process(&p);
+}
+
 int main(void) {
     RUN(a_direct_call_proves_a_leaf);
     RUN(a_stale_return_address_proves_nothing);
     RUN(a_caller_found_by_its_code_is_proved_by_a_direct_call);
-    RUN(an_overwritten_frame_has_no_caller);
+    RUN(an_unwinder_with_two_calls_to_come_is_untouched);
+    RUN(an_overwritten_frame_is_never_proved);
+    RUN(an_overwritten_rbp_is_not_used);
     return check_result();
 }

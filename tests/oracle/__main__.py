@@ -24,19 +24,32 @@ from tests.oracle.combinations import Combination, combinations
 from tests.oracle.document import write_document
 from tests.oracle.kinds import VERDICTS, Kind, collect
 from tests.oracle.tracing import CORE, HERE, Tables, build_tracer, trace
+from unspool.core import library_path
 
 OUT = HERE.parent.parent / "out" / "oracle"
 KEPT = OUT / "results"
 WRONG = {"guessed_wrong", "wrong", "wrong_complete"}
-READERS = {"process": "the process's memory, all registers", "copy": "a copy of the stack; pc, sp, fp"}
+READERS = {
+    "process": "the process's memory, all registers",
+    "copy": "a copy of the stack, all registers",
+    "batch": "a copy of the stack; pc, sp, fp (aarch64: lr, too)",
+}
+
+
+def check_library() -> None:
+    """Tables are made by the installed library: exits when the core has changed since it was built."""
+    newest = max(path.stat().st_mtime for path in CORE.glob("*/*.[ch]") if path.parent.name != "tests")
+    if library_path().stat().st_mtime < newest:
+        sys.exit("the core has changed since libunspool.so was built: make setup")
 
 
 @cache
 def state() -> str:
-    """What decides every result: the core, the package's reading of files, the oracle."""
+    """What decides every result: the core but for what is only aarch64's, the package's reading of files, the
+    oracle."""
     binaries = HERE.parent.parent / "src" / "unspool" / "binaries"
     sources = [
-        *CORE.glob("src/*.[ch]"),
+        *(path for path in CORE.glob("src/*.[ch]") if not path.name.startswith("aarch64")),
         *CORE.glob("include/*.h"),
         *binaries.glob("*.py"),
         *HERE.glob("*.[ch]"),
@@ -94,7 +107,8 @@ def show_kinds(kinds: list[Kind], top: int) -> None:
             print(f"    {text}")
     print("\nonly where a copy of the stack is read:")
     for kind in [kind for kind in kinds if not kind.counts["process"] and kind.verdict not in WRONG][:top]:
-        print(f"    {kind.verdict} ({kind.end}) in {kind.function}: {kind.counts['copy']:,}")
+        copied, batched = kind.counts["copy"], kind.counts["batch"]
+        print(f"    {kind.verdict} ({kind.end}) in {kind.function}: {copied:,}; in a batch {batched:,}")
     print(f"\n{len(kinds)} kinds in all; --top shows more, --json writes all")
 
 
@@ -205,6 +219,7 @@ def main() -> int:
     chosen = [c for c in combinations() if given.only in c.name and (c.quick or not given.quick)]
     if not chosen:
         sys.exit("no such combination")
+    check_library()
     started = monotonic()
     all_results, kinds = known(chosen) if given.known else run_all(chosen, max(given.jobs, 1))
     everything = total(list(all_results.values()))

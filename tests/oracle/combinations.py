@@ -65,8 +65,6 @@ WITHOUT = {
     "exceptions": {"musl-O2"},
     "memory": {"musl-O2"},  # malloc_trim
     "strings": {"musl-O2"},  # rawmemchr
-    # musl's sigsetjmp takes its return address off the stack for a while: the truth can't follow.
-    "signals": {"musl-O2"},
 }
 
 

@@ -46,7 +46,9 @@ void comparison_init(struct comparison *comparison, const struct target *target,
     comparison->truth = malloc(DEPTH_LIMIT * sizeof(uint64_t));
     comparison->walked = malloc(DEPTH_LIMIT * sizeof(uint64_t));
     comparison->copied = malloc(DEPTH_LIMIT * sizeof(uint64_t));
+    comparison->batched = malloc(DEPTH_LIMIT * sizeof(uint64_t));
     comparison->walked_how = malloc(DEPTH_LIMIT);
+    comparison->batched_how = malloc(DEPTH_LIMIT);
     comparison->copied_how = malloc(DEPTH_LIMIT);
     comparison->stack_copy = malloc(STACK_COPY);
     comparison_modules_changed(comparison);
@@ -121,13 +123,12 @@ static void count(struct comparison *comparison, const struct pending *pending, 
                   enum verdict verdict) {
     const struct walked *walked = &pending->walk[reader].walked;
     results_add(&comparison->results, reader, verdict, walked->end);
-    if (verdict < VERDICT_GUESSED_RIGHT)
+    if (verdict == VERDICT_EXACT)
         return;
     uint64_t failed = 0;
     while (failed < walked->count && failed < pending->truth_count &&
-           walked->address[failed] == pending->truth[failed] &&
-           !(verdict == VERDICT_GUESSED_RIGHT && walked->how[failed] & UNSPOOL_HOW_GUESS))
-        failed++;
+           walked->address[failed] == pending->truth[failed] && !(walked->how[failed] & UNSPOOL_HOW_GUESS))
+        failed++; /* what comes after a guess comes of it */
     struct inexact inexact = {reader, verdict,       *walked,     pending->truth, pending->truth_count,
                               failed, pending->step, pending->sp, pending->fp};
     results_add_inexact(&comparison->results, &inexact);
@@ -174,6 +175,18 @@ static void judge_destination(struct pending *pending, const struct truth *truth
     }
 }
 
+/* The true stack of a check that was made while its function kept its return address elsewhere than on the
+ * stack, and nothing came of it: what it was all the time. */
+static void judge_kept(struct pending *pending) {
+    for (int reader = 0; reader < READERS; reader++) {
+        struct pending_walk *walk = &pending->walk[reader];
+        uint64_t count = walk->walked.count;
+        bool prefix = count <= pending->truth_count &&
+                      !memcmp(pending->truth, walk->walked.address, count * sizeof *pending->truth);
+        walk->verdict = verdict_of(&walk->walked, prefix && count == pending->truth_count, prefix, false);
+    }
+}
+
 void comparison_stepped(struct comparison *comparison, struct waiting *waiting, const struct truth *truth) {
     if (truth->outcome == TRUTH_NOTHING)
         return;
@@ -184,7 +197,11 @@ void comparison_stepped(struct comparison *comparison, struct waiting *waiting, 
             link = &pending->next;
             continue;
         }
-        if (truth->outcome == TRUTH_RESOLVED && (pending->limbo || pending->depth == truth->switch_depth))
+        bool resolved = truth->outcome == TRUTH_RESOLVED;
+        bool popped = pending->limbo && pending->truth[1];
+        if (popped && (truth->outcome == TRUTH_KEPT || (resolved && truth->resolved == pending->truth[1])))
+            judge_kept(pending);
+        else if (resolved && (pending->limbo || pending->depth == truth->switch_depth))
             judge_destination(pending, truth);
         *link = pending->next;
         settle(comparison, pending);
@@ -225,18 +242,32 @@ static struct walked walk_process(struct comparison *comparison, const struct un
 
 static struct walked walk_copy(struct comparison *comparison, const struct unspool_registers *registers,
                                uint64_t size) {
+    struct unspool_memory *memory = &comparison->memory;
+    memory->stack = (struct unspool_region){get_sp(comparison, registers), size, comparison->stack_copy};
+    memory->region_count = 0;
+    memory->pid = 0;
+    unspool_memory_reset(memory);
+    struct unspool_stack stack = {comparison->copied, comparison->copied_how, DEPTH_LIMIT, 0, 0, 0};
+    struct unspool_unwinder unwinder = comparison->unwinder;
+    unwinder.cache = &comparison->cache;
+    unspool_walk(&unwinder, registers, memory, &stack);
+    return (struct walked){stack.addresses, stack.how, stack.count, stack.end};
+}
+
+static struct walked walk_batch(struct comparison *comparison, const struct unspool_registers *registers,
+                                uint64_t size) {
     uint64_t lr = comparison->unwinder.arch == UNSPOOL_AARCH64 ? registers->value[UNSPOOL_AARCH64_LR] : 0;
     uint64_t four[4] = {get_pc(comparison, registers), get_sp(comparison, registers),
                         get_fp(comparison, registers), lr};
     uint64_t stack_offsets[2] = {0, size}, offsets[2] = {0, 0};
     uint8_t end = 0;
-    struct unspool_batch batch = {1,           four,        stack_offsets,      comparison->stack_copy,
-                                  DEPTH_LIMIT, DEPTH_LIMIT, comparison->copied, comparison->copied_how,
+    struct unspool_batch batch = {1,           four,        stack_offsets,       comparison->stack_copy,
+                                  DEPTH_LIMIT, DEPTH_LIMIT, comparison->batched, comparison->batched_how,
                                   offsets,     &end};
     struct unspool_unwinder unwinder = comparison->unwinder;
     unwinder.cache = &comparison->cache;
     unspool_walk_many(&unwinder, &batch, 0);
-    return (struct walked){comparison->copied, comparison->copied_how, offsets[1], end};
+    return (struct walked){comparison->batched, comparison->batched_how, offsets[1], end};
 }
 
 static struct pending *wait_for(struct comparison *comparison, const struct truth *truth, uint64_t count,
@@ -270,12 +301,13 @@ static void compare(struct comparison *comparison, struct waiting *waiting, cons
     uint64_t count = true_addresses(comparison, truth, get_pc(comparison, registers));
     uint64_t size = read_stack(comparison, truth, sp);
     struct walked walked[READERS] = {walk_process(comparison, registers, size),
-                                     walk_copy(comparison, registers, size)};
+                                     walk_copy(comparison, registers, size),
+                                     walk_batch(comparison, registers, size)};
     struct pending *pending = NULL;
     for (int reader = 0; reader < READERS; reader++) {
         uint64_t failed;
         enum verdict verdict = judge(comparison, truth, count, &walked[reader], &failed);
-        if (!truth_in_limbo(truth) && verdict < VERDICT_GUESSED_RIGHT) {
+        if (!truth_in_limbo(truth) && verdict == VERDICT_EXACT) {
             results_add(&comparison->results, (enum reader)reader, verdict, walked[reader].end);
             continue;
         }

@@ -21,8 +21,8 @@ struct comparison {
     struct value_set seen; /* (pc, caller chain, frame size) that were checked */
     struct unspool_cache cache;
     struct unspool_memory memory;
-    uint64_t *truth, *walked, *copied; /* address lists, DEPTH_LIMIT entries */
-    uint8_t *walked_how, *copied_how;
+    uint64_t *truth, *walked, *copied, *batched; /* address lists, DEPTH_LIMIT entries */
+    uint8_t *walked_how, *copied_how, *batched_how;
     uint8_t *stack_copy;
 };
 

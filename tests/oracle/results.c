@@ -17,7 +17,7 @@ struct inexact_kind {
 static const char *const verdict_names[VERDICTS] = {
     "exact", "rewritten", "destination", "guessed_right", "cut", "guessed_wrong", "wrong", "wrong_complete",
 };
-static const char *const reader_names[READERS] = {"process", "copy"};
+static const char *const reader_names[READERS] = {"process", "copy", "batch"};
 
 /* ------------------------------------------------------------------ sets */
 

@@ -27,7 +27,8 @@ enum verdict {
 /* How the walker got at the target. */
 enum reader {
     READER_PROCESS, /* unspool_walk: all registers, the process's memory */
-    READER_COPY,    /* unspool_walk_many: pc, sp, fp, and a copy of the stack from sp to its end */
+    READER_COPY,    /* unspool_walk: all registers, and a copy of the stack from sp to its end */
+    READER_BATCH,   /* unspool_walk_many: pc, sp, fp (aarch64: lr, too), and such a copy */
     READERS,
 };
 

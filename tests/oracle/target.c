@@ -58,13 +58,15 @@ static void add_module(struct target *target, const char *line) {
     char path[4096];
     if (sscanf(line, "module %" SCNx64 " %" SCNx64 " %" SCNx64 " %4095[^\n]", &start, &end, &base, path) != 4)
         fail("bad line from the driver", line);
-    uint8_t *code = malloc(end - start);
-    if (!code)
-        fail("no memory for", path);
     struct unspool_module module = {.start = start, .end = end, .image_base = base};
-    module.table = strcmp(path, "-") ? load_table(target, path) : NULL;
-    module.code = code;
-    module.code_size = target_read(target, start, code, end - start);
+    if (strcmp(path, "-")) { /* code of no file is made at run time: it is read when it is needed */
+        uint8_t *code = malloc(end - start);
+        if (!code)
+            fail("no memory for", path);
+        module.table = load_table(target, path);
+        module.code = code;
+        module.code_size = target_read(target, start, code, end - start);
+    }
     target->modules = realloc(target->modules, (target->module_count + 1) * sizeof *target->modules);
     target->modules[target->module_count++] = module;
 }

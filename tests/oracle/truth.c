@@ -186,10 +186,35 @@ static bool is_return(const struct truth *truth, const struct truth_step *step) 
     return top && top->kind == TRUTH_CALL && top->slot == step->sp_before && top->address == step->pc;
 }
 
-static void called(struct truth *truth, const struct truth_step *step) {
-    truth->outcome = truth->switching ? TRUTH_ABANDONED : TRUTH_ENTERED;
-    truth->stacks->counts.switches_abandoned += truth->switching;
+static void remember_held_call(struct truth_stacks *stacks, const struct truth_step *step,
+                               const struct truth_frame *limbo) {
+    struct truth_held_call call = {step->value, limbo->slot, limbo->address};
+    stacks->held_call[stacks->held_calls++ % TRUTH_HELD_CALLS] = call;
+}
+
+/* What a jump comes back to: the return address that is held there, or 0. */
+static uint64_t held_at(const struct truth_stacks *stacks, uint64_t pc, uint64_t sp) {
+    size_t kept = stacks->held_calls < TRUTH_HELD_CALLS ? stacks->held_calls : TRUTH_HELD_CALLS;
+    for (size_t back = 1; back <= kept; back++) {
+        const struct truth_held_call *call =
+            &stacks->held_call[(stacks->held_calls - back) % TRUTH_HELD_CALLS];
+        if (call->return_address == pc && call->slot + 8 == sp)
+            return call->held;
+    }
+    return 0;
+}
+
+/* limbo: the frame that was in limbo before, if any. */
+static void called(struct truth *truth, const struct truth_step *step, const struct truth_frame *limbo) {
+    bool kept = truth->switching && limbo->address;
+    bool abandoned = truth->switching && !kept;
+    truth->outcome = kept ? TRUTH_KEPT : abandoned ? TRUTH_ABANDONED : TRUTH_ENTERED;
+    truth->stacks->counts.switches_abandoned += abandoned;
     truth->switching = false;
+    if (kept) {
+        push(truth, TRUTH_HELD, limbo->address, limbo->slot);
+        remember_held_call(truth->stacks, step, limbo);
+    }
     truth->stacks->counts.calls++;
     /* On x86_64 a call of the next instruction only asks for the pc; on aarch64 it is of a function that
      * follows one that never returns from it. */
@@ -219,7 +244,16 @@ static bool in_limbo(const struct truth *truth, uint64_t sp, bool moved, size_t 
     return moved || (dropped && !(top && top->region == truth->region && top->slot == sp));
 }
 
-static void settle(struct truth *truth, const struct truth_step *step, size_t depth, uint64_t limbo) {
+/* Did nothing happen but that a function popped its own return address, as vfork and musl's sigsetjmp do? */
+static bool is_popped(const struct truth *truth, const struct truth_frame *frame, uint64_t sp,
+                      size_t dropped) {
+    bool is_call = frame->kind == TRUTH_CALL || frame->kind == TRUTH_HELD;
+    return dropped == 1 && is_call && frame->slot + 8 == sp && !truth->stacks->link_register;
+}
+
+/* limbo: the frame that was in limbo before, if any; its slot is 0 if none was, or if that is over. */
+static void settle(struct truth *truth, const struct truth_step *step, struct truth_frame limbo) {
+    size_t depth = truth->chain.count;
     uint32_t region = region_of(truth->stacks, truth->region, step->sp);
     bool moved = region != truth->region;
     if (moved)
@@ -228,9 +262,16 @@ static void settle(struct truth *truth, const struct truth_step *step, size_t de
         truth->switching = true; /* back where registers were being replaced */
         return;
     }
+    struct truth_frame innermost = truth_top(truth) ? *truth_top(truth) : (struct truth_frame){0};
     size_t dropped = drop_below(truth, step->sp);
+    bool popped = !moved && is_popped(truth, &innermost, step->sp, dropped);
     bool stayed = step->event == TRUTH_OTHER || step->event == TRUTH_SET_SP || step->event == TRUTH_PUSHED;
-    if (!stayed) { /* control has gone somewhere */
+    if (!stayed && !(popped && innermost.kind == TRUTH_HELD)) { /* control has gone somewhere */
+        uint64_t held = step->event == TRUTH_JUMPED ? held_at(truth->stacks, step->pc, step->sp) : 0;
+        if (held) {
+            push(truth, TRUTH_LIMBO, held, step->sp - 8);
+            truth->switching = true;
+        }
         if (dropped && truth->outcome == TRUTH_NOTHING)
             truth->outcome = TRUTH_FRAMES_LEFT;
         return;
@@ -243,20 +284,23 @@ static void settle(struct truth *truth, const struct truth_step *step, size_t de
         truth->switch_depth = depth;
     }
     if (in_limbo(truth, step->sp, moved, dropped))
-        limbo = step->sp - 8;
-    if (limbo)
-        push(truth, TRUTH_LIMBO, 0, limbo);
+        limbo = (struct truth_frame){.slot = step->sp - 8, .address = moved || dropped ? 0 : limbo.address};
+    if (popped)
+        limbo.address = innermost.address;
+    if (limbo.slot)
+        push(truth, TRUTH_LIMBO, limbo.address, limbo.slot);
 }
 
 void truth_step(struct truth *truth, const struct truth_step *step) {
     truth->outcome = TRUTH_NOTHING;
-    size_t depth = truth->chain.count;
-    uint64_t limbo = truth_in_limbo(truth) ? truth_top(truth)->slot : 0;
-    if (limbo)
+    struct truth_frame limbo = {0};
+    if (truth_in_limbo(truth)) {
+        limbo = *truth_top(truth);
         truth->chain.count--;
+    }
     switch (step->event) {
     case TRUTH_RETURNED:
-        returned(truth, step, limbo != 0);
+        returned(truth, step, limbo.slot != 0);
         break;
     case TRUTH_SIGNAL_RETURN:
         signal_returned(truth);
@@ -268,20 +312,20 @@ void truth_step(struct truth *truth, const struct truth_step *step) {
             returned(truth, step, false);
         break;
     case TRUTH_PUSHED:
-        if (limbo == step->sp && truth->stacks->executable(truth->stacks->context, step->value)) {
-            push(truth, TRUTH_CALL, step->value, limbo);
+        if (limbo.slot == step->sp && truth->stacks->executable(truth->stacks->context, step->value)) {
+            push(truth, TRUTH_CALL, step->value, limbo.slot);
             resolve(truth, step, step->value, true);
-            limbo = 0;
+            limbo.slot = 0;
         }
         break;
     case TRUTH_CALLED:
-        called(truth, step);
+        called(truth, step, &limbo);
         break;
     case TRUTH_OTHER:
     case TRUTH_SET_SP:
         break;
     }
-    settle(truth, step, depth, limbo);
+    settle(truth, step, limbo);
 }
 
 void truth_signal(struct truth *truth, uint64_t interrupted, uint64_t slot, uint64_t restorer, uint64_t sp) {

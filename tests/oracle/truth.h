@@ -18,11 +18,13 @@ enum truth_frame_kind {
     TRUTH_CALL,   /* pushed by a call */
     TRUTH_SIGNAL, /* the address where a signal interrupted */
     TRUTH_BASE,   /* put there by makecontext: returning ends the context */
+    TRUTH_HELD,   /* its function has taken its own return address off the stack and calls another */
     TRUTH_LIMBO,  /* registers are being replaced: where control will go is not known yet */
 };
 
 struct truth_frame {
-    uint64_t address; /* where control goes on when the frames above are done; 0 in limbo */
+    uint64_t address; /* where control goes on when the frames above are done; in limbo 0, or the return
+                         address that was popped */
     uint64_t slot;    /* where the return address lies; for a signal, its ucontext */
     uint64_t hash;    /* of this address and all those of the frames below */
     uint32_t region;  /* index of the stack that holds slot */
@@ -39,6 +41,13 @@ struct truth_region {
     uint64_t start, end;
     bool declared, gone;
     struct truth_chain suspended; /* its frames while no thread runs on it */
+};
+
+/* A call that was made while a return address was held: whoever jumps back to behind it (longjmp) finds the
+ * return address held again. */
+#define TRUTH_HELD_CALLS 16
+struct truth_held_call {
+    uint64_t return_address, slot, held;
 };
 
 /* How well the truth was confirmed: every return must go where the truth says. */
@@ -59,7 +68,9 @@ struct truth_stacks {
     /* True when two addresses are in one function. Only asked with a link register. */
     bool (*same_function)(void *context, uint64_t one, uint64_t other);
     void *context;
-    bool link_register; /* a call changes a register, not sp (aarch64) */
+    bool link_register;                                 /* a call changes a register, not sp (aarch64) */
+    struct truth_held_call held_call[TRUTH_HELD_CALLS]; /* the latest */
+    size_t held_calls;                                  /* how many there were */
     struct truth_counts counts;
 };
 
@@ -87,6 +98,7 @@ enum truth_outcome {
     TRUTH_FRAMES_LEFT, /* one or more frames were left in the ordinary way */
     TRUTH_RESOLVED,    /* a switch ended: control goes to `resolved` */
     TRUTH_ABANDONED,   /* a switch ended by a call: the frames were discarded for good */
+    TRUTH_KEPT,        /* it was none: the function keeps its return address elsewhere, and calls another */
 };
 
 struct truth {
