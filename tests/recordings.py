@@ -86,8 +86,13 @@ class Recording:
     def address(self, function: str, line: int = 0x20) -> int:
         """Of a line of a function (by its number, less than FUNCTION_SIZE), which is added if it is new. ""
         is an address where no code is, "jit" and "kernel" are such code, "?" code without a name."""
-        special = {"": 0x10, "jit": JIT_START + line, "kernel": KERNEL_START + line, "?": IMAGE_BASE +
-        0xFF_0000 + line} if function in special:
+        special = {
+            "": 0x10,
+            "jit": JIT_START + line,
+            "kernel": KERNEL_START + line,
+            "?": IMAGE_BASE + 0xFF_0000 + line,
+        }
+        if function in special:
             return special[function]
         if function not in self._functions:
             self._functions.append(function)

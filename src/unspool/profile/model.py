@@ -86,7 +86,7 @@ class Profile:
     (Flag).
 
     Stacks are a tree whose nodes are frames below their callers: stack_parent int32[s] (the caller's node;
-    -1: outermost), stack_frame int32[s], stack_how uint8[s] (How, with GUESS). Callers come before the called.
+    -1: outermost; less than the node's own number), stack_frame int32[s], stack_how uint8[s] (How | GUESS).
 
     Frames: frame_binary int32[f], frame_address uint64[f] (relative, as captured: a return address where
     frame_is_return bool[f], else the pc).
