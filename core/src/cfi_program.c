@@ -349,6 +349,53 @@ bool cfi_is_one_row(const struct cfi_program *program) {
     return true;
 }
 
+/* One instruction, if it is one of those that clang then writes. */
+static bool is_of_prologue(struct cursor *cursor, uint8_t opcode) {
+    uint64_t number, offset = 1;
+    switch (opcode & 0xc0 ? opcode & 0xc0 : opcode) {
+    case DW_CFA_def_cfa:
+        number = cursor_uleb(cursor);
+        offset = cursor_uleb(cursor) | (number != UNSPOOL_AARCH64_SP);
+        break;
+    case DW_CFA_def_cfa_offset:
+        offset = cursor_uleb(cursor);
+        break;
+    case DW_CFA_offset:
+    case DW_CFA_offset_extended:
+    case DW_CFA_def_cfa_register:
+    case DW_CFA_GNU_args_size:
+        cursor_uleb(cursor);
+        if (opcode == DW_CFA_offset_extended)
+            cursor_uleb(cursor);
+        break;
+    case DW_CFA_advance_loc1:
+    case DW_CFA_advance_loc2:
+    case DW_CFA_advance_loc4:
+        cursor_take(cursor, opcode == DW_CFA_advance_loc4 ? 4 : opcode - 1u);
+        break;
+    case DW_CFA_advance_loc:
+    case DW_CFA_nop:
+    case DW_CFA_AARCH64_negate_ra_state:
+        break;
+    default:
+        return false;
+    }
+    return offset != 0 && !cursor->failed; /* back to what it was at the start */
+}
+
+bool cfi_tells_no_epilogue(const struct cfi_program *program, uint64_t *first_row_end) {
+    struct cursor cursor = cursor_over(program->instructions, program->instructions_size);
+    if (program->arch != UNSPOOL_AARCH64)
+        return false;
+    *first_row_end = program->start;
+    if (program->instructions_size && (program->instructions[0] & 0xc0) == DW_CFA_advance_loc)
+        *first_row_end += (program->instructions[0] & 0x3f) * program->code_alignment;
+    while (cursor_left(&cursor))
+        if (!is_of_prologue(&cursor, cursor_u8(&cursor)))
+            return false;
+    return true;
+}
+
 bool cfi_is_entered_from_plt(const struct cfi_program *program, struct cfi_machine *scratch) {
     bool says_so = false;
     for (uint32_t i = 0; program->arch == UNSPOOL_AARCH64 && i + 1 < program->instructions_size; i++)

@@ -127,6 +127,10 @@ bool cfi_passes_exceptions(const struct cfi_rules *rules, uint32_t arch);
 /* Nothing but padding: what the CIE says holds throughout the function. */
 bool cfi_is_one_row(const struct cfi_program *program);
 
+/* True for a function that says how it is entered and never that it is left, as clang does on aarch64 where
+ * it optimizes for size. *first_row_end: relative address. */
+bool cfi_tells_no_epilogue(const struct cfi_program *program, uint64_t *first_row_end);
+
 /* aarch64: true when a row has x30 at CFA + 8. The header of a PLT pushed 16 bytes before it went to such a
  * function, and the function's CFA leaves them out. */
 bool cfi_is_entered_from_plt(const struct cfi_program *program, struct cfi_machine *scratch);

@@ -4,6 +4,8 @@
 #include "code_scan.h"
 #include "instruction.h"
 
+#include <string.h>
+
 static bool moves_sp(const struct instruction *instruction) {
     for (uint32_t i = 0; i < instruction->effect_count; i++) {
         const struct stack_effect *effect = &instruction->effects[i];
@@ -35,22 +37,64 @@ static const uint8_t *code_bytes(const struct unspool_compile_input *input, uint
     return NULL;
 }
 
-bool code_changes_frame(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
-    uint64_t address = start + input->image_address, size = 0;
-    const uint8_t *bytes = code_bytes(input, address, &size);
-    if (!bytes)
+/* The code of start <= relative address < end, decoded one instruction after the other. */
+struct scan {
+    const uint8_t *bytes;
+    uint64_t address, size; /* what is left */
+    uint32_t arch;
+};
+
+static struct scan begin_scan(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
+    struct scan scan = {.address = start + input->image_address, .arch = input->arch};
+    scan.bytes = code_bytes(input, scan.address, &scan.size);
+    if (!scan.bytes)
+        scan.size = 0;
+    if (scan.size > end - start)
+        scan.size = end - start;
+    return scan;
+}
+
+/* False where the code ends, or what there is can't be decoded. */
+static bool next_instruction(struct scan *scan, struct instruction *instruction) {
+    if (!scan->size)
         return false;
-    if (size > end - start)
-        size = end - start;
+    if (scan->arch == UNSPOOL_AARCH64)
+        aarch64_decode(scan->bytes, scan->size, scan->address, instruction);
+    else
+        x86_64_decode(scan->bytes, scan->size, scan->address, instruction);
+    scan->bytes += instruction->length;
+    scan->address += instruction->length;
+    scan->size -= instruction->length;
+    return instruction->length != 0;
+}
+
+/* svc #0, then cmp x0, #0 or cbz x0: of two threads only one goes on here. */
+static bool may_make_thread(const struct scan *scan) {
+    static const uint8_t call[] = {0x01, 0x00, 0x00, 0xd4}, compare[] = {0x1f, 0x00, 0x00, 0xf1};
+    return scan->arch == UNSPOOL_AARCH64 && scan->size >= 4 && memcmp(scan->bytes - 4, call, 4) == 0 &&
+           (memcmp(scan->bytes, compare, 4) == 0 || (scan->bytes[3] == 0xb4 && !(scan->bytes[0] & 0x1f)));
+}
+
+bool code_changes_frame(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
+    struct scan scan = begin_scan(input, start, end);
     struct instruction instruction;
-    for (uint64_t at = 0; at < size; at += instruction.length) {
-        if (input->arch == UNSPOOL_AARCH64)
-            aarch64_decode(bytes + at, size - at, address + at, &instruction);
-        else
-            x86_64_decode(bytes + at, size - at, address + at, &instruction);
-        if (instruction.length == 0)
-            return false;
-        if (moves_sp(&instruction) || (input->arch == UNSPOOL_AARCH64 && changes_lr(&instruction)))
+    while (next_instruction(&scan, &instruction))
+        if (moves_sp(&instruction) || (input->arch == UNSPOOL_AARCH64 && changes_lr(&instruction)) ||
+            may_make_thread(&scan))
+            return true;
+    return false;
+}
+
+bool code_outruns_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t first_end,
+                       uint64_t end) {
+    struct scan scan = begin_scan(input, start, end);
+    uint64_t low = scan.address, high = scan.address + (end - start), first = low + (first_end - start);
+    struct instruction instruction;
+    while (next_instruction(&scan, &instruction)) {
+        bool leaves =
+            instruction.flow == FLOW_RETURN ||
+            (instruction.flow == FLOW_JUMP && (instruction.target < low || instruction.target >= high));
+        if (leaves || (scan.address < first && moves_sp(&instruction)))
             return true;
     }
     return false;

@@ -75,6 +75,14 @@ static bool evaluate_place(const struct frame *frame, struct frame_value value, 
            (value.kind == VALUE_AT_FP && frame->fp_is_known);
 }
 
+bool recipe_agrees(const struct frame *frame, const struct frame_recipe *recipe, uint64_t cfa,
+                   uint64_t ra_address) {
+    bool by_fp = recipe->sp.kind == VALUE_FP;
+    uint64_t place, sp = (by_fp ? frame->fp : frame->sp) + (uint64_t)recipe->sp.offset;
+    return (by_fp ? frame->fp_is_known : recipe->sp.kind == VALUE_SP) && sp == cfa &&
+           evaluate_place(frame, recipe->return_address, &place) && place == ra_address;
+}
+
 /* True when the call before return_address leads to the function that pc is in, and that function's
  * code keeps its return address in this place. */
 static bool is_proved_by_call(const struct code *code, const struct frame *frame, uint64_t return_address,

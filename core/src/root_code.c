@@ -47,40 +47,6 @@ static bool is_called_by_lr(const struct code *code, const struct frame *frame) 
     return code_reaches(code, target, frame->pc);
 }
 
-/* The row at address is that of a function's first instruction as far as the return address goes. */
-static bool is_function_entry(const struct code *code, uint64_t address) {
-    struct unspool_row row;
-    const struct unspool_module *module = find_module(code->unwinder, address);
-    return module && module->table &&
-           unspool_table_lookup(module->table, address - module->image_base, &row) == UNSPOOL_OK &&
-           !(row.flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT)) &&
-           row.ra == UNSPOOL_SAVED_SAME && row.cfa_base == UNSPOOL_CFA_SP && row.cfa_offset == 0;
-}
-
-bool is_leaving(const struct code *code, uint64_t pc, uint64_t *popped) {
-    uint8_t bytes[4];
-    struct instruction instruction;
-    *popped = 0;
-    for (uint64_t address = pc; address < pc + 16; address += 4) {
-        if (code_read(code, address, bytes, sizeof bytes) != sizeof bytes)
-            return false;
-        aarch64_decode(bytes, sizeof bytes, address, &instruction);
-        if (instruction.flow == FLOW_RETURN)
-            return true;
-        if (instruction.flow == FLOW_JUMP)
-            return is_function_entry(code, instruction.target);
-        if (instruction.flow != FLOW_NEXT || instruction.effect_count > 1)
-            return false;
-        const struct stack_effect *effect = instruction.effects;
-        if (instruction.effect_count == 0)
-            continue;
-        if (effect->kind != EFFECT_SET || effect->to != REGISTER_SP || effect->from != REGISTER_SP)
-            return false;
-        *popped += (uint64_t)effect->offset;
-    }
-    return false;
-}
-
 enum step_result step_by_tail_jump(const struct code *code, struct frame *frame, struct step *step) {
     uint8_t bytes[4];
     struct instruction instruction = {.flow = FLOW_NEXT};
@@ -101,6 +67,32 @@ enum step_result step_by_tail_jump(const struct code *code, struct frame *frame,
     if (frame->all)
         frame->all->known = 0;
     return become_caller(frame, &caller, step, UNSPOOL_HOW_CODE_ANALYSIS);
+}
+
+bool tells_new_thread(const struct code *code, uint64_t pc) {
+    static const uint32_t call = 0xd4000001, compare = 0xf100001f; /* svc #0; cmp x0, #0 */
+    struct unspool_row row;
+    struct instruction branch;
+    uint8_t bytes[16];
+    uint32_t word[4], at = 2; /* those from pc - 8 on */
+    if (code->unwinder->arch != UNSPOOL_AARCH64 ||
+        code_read(code, pc - 8, bytes, sizeof bytes) != sizeof bytes)
+        return false;
+    for (size_t i = 0; i < 4; i++)
+        word[i] = (uint32_t)bytes[4 * i] | (uint32_t)bytes[4 * i + 1] << 8 |
+                  (uint32_t)bytes[4 * i + 2] << 16 | (uint32_t)bytes[4 * i + 3] << 24;
+    if (word[1] == call && word[2] == compare)
+        at = 3;
+    bool is_by_flags = at == 3 || (word[0] == call && word[1] == compare);
+    bool is_branch = is_by_flags ? (word[at] & 0xff00001f) == 0x54000000                    /* b.eq */
+                                 : word[1] == call && (word[2] & 0xff00001f) == 0xb4000000; /* cbz x0 */
+    if (!is_branch)
+        return false;
+    aarch64_decode(bytes + 4 * (size_t)at, 4, pc + 4 * (uint64_t)at - 8, &branch);
+    const struct unspool_module *module = find_module(code->unwinder, branch.target);
+    return module && module->table &&
+           unspool_table_lookup(module->table, branch.target - module->image_base, &row) == UNSPOOL_OK &&
+           (row.flags & UNSPOOL_ROW_END);
 }
 
 bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame) {

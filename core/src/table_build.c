@@ -229,7 +229,9 @@ static bool add_row(struct builder *builder, uint64_t address, uint16_t number) 
     struct built_row *rows = builder->rows.items;
     struct built_row *last = builder->rows.count ? &rows[builder->rows.count - 1] : NULL;
     uint32_t from_base = (uint32_t)(address - builder->base);
-    if (last && last->rule == number)
+    /* Where a function starts matters when its rows are doubted. */
+    bool is_doubted = ((const struct rule *)builder->rules.items)[number].flags & UNSPOOL_ROW_DOUBTED;
+    if (last && last->rule == number && !is_doubted)
         return true;
     if (!last || last->from_base != from_base)
         last = vector_add(&builder->rows, 1, sizeof *last);
@@ -307,6 +309,15 @@ static bool is_in_lr(const struct rule *rule, uint32_t arch) {
            RULE_RA(rule) == UNSPOOL_SAVED_SAME;
 }
 
+/* The code moves the stack where the rows do not. */
+static bool is_outrun(const struct unspool_compile_input *input, const struct cfi_program *program,
+                      bool is_one_row) {
+    uint64_t first_end;
+    return is_one_row ? code_changes_frame(input, program->start, program->end)
+                      : cfi_tells_no_epilogue(program, &first_end) &&
+                            code_outruns_rows(input, program->start, first_end, program->end);
+}
+
 /* Runs one piece's program and adds its rows, and a row that says nothing behind it. */
 static bool add_piece(struct builder *builder, const struct piece *piece) {
     const struct fde *fde = (const struct fde *)builder->fdes.items + piece->fde;
@@ -324,7 +335,7 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
     bool ok = true;
     bool is_whole = piece->start == program.start && piece->end == program.end;
     bool is_one_row = is_whole && cfi_is_one_row(&program);
-    bool is_doubted = is_one_row && code_changes_frame(builder->reader.input, program.start, program.end);
+    bool is_doubted = is_whole && is_outrun(builder->reader.input, &program, is_one_row);
     bool ends_context = is_one_row && code_ends_context(builder->reader.input, program.start, program.end);
     bool is_exact = cfi_is_entered_from_plt(&program, machine), passes_exceptions = false;
     enum cfi_status status = cfi_begin(machine, &program);

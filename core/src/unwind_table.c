@@ -177,6 +177,16 @@ int unspool_table_lookup(const struct unspool_table *table, uint64_t relative_ad
     return UNSPOOL_OK;
 }
 
+bool table_doubted_start(const struct unspool_table *table, uint64_t relative_address, uint64_t *start) {
+    const uint32_t *rows = table_part(table, table->rows);
+    uint32_t row = table_find_row(table, relative_address);
+    while (row > 0 && !rule_is_of_entry(table_row_rule(table, row), table->arch) &&
+           (table_row_rule(table, row - 1)->flags & UNSPOOL_ROW_DOUBTED))
+        row--;
+    *start = table->base + rows[row];
+    return rule_is_of_entry(table_row_rule(table, row), table->arch);
+}
+
 static const uint8_t *expression_bytes(const struct cfi_program *program, const uint8_t *block,
                                        uint32_t *size) {
     struct cursor cursor = cfi_block(program, block);

@@ -23,7 +23,7 @@
 #include "unspool.h"
 
 #define TABLE_MAGIC 0x454c42544c505355u /* "USPLTBLE" */
-#define TABLE_VERSION 2u
+#define TABLE_VERSION 3u
 #define TABLE_NO_ENTRY UINT64_MAX
 
 /* Offsets from the CFA are kept in units of 8 bytes. */
@@ -103,6 +103,12 @@ static inline const void *table_part(const struct unspool_table *table, uint64_t
     return (const uint8_t *)table + offset;
 }
 
+/* What holds at a function's first instruction, as far as the stack goes. */
+static inline bool rule_is_of_entry(const struct rule *rule, uint32_t arch) {
+    return RULE_CFA_BASE(rule) == UNSPOOL_CFA_SP && rule->cfa_offset == (arch == UNSPOOL_AARCH64 ? 0 : 8) &&
+           (arch != UNSPOOL_AARCH64 || RULE_RA(rule) == UNSPOOL_SAVED_SAME);
+}
+
 /* The number of the row that holds at a relative address, or row_count when none does. */
 static inline uint32_t table_find_row(const struct unspool_table *table, uint64_t relative_address) {
     uint64_t from_base = relative_address - table->base;
@@ -137,6 +143,10 @@ static inline uint64_t table_row_start(const struct unspool_table *table, uint64
     const uint32_t *rows = table_part(table, table->rows);
     return table->base + rows[table_find_row(table, relative_address)];
 }
+
+/* Where the function starts whose rows are doubted and that a relative address, which has such a row, is in.
+ * False when no row there is as at a start. */
+bool table_doubted_start(const struct unspool_table *table, uint64_t relative_address, uint64_t *start);
 
 /* True when a row that table_find_row yielded ends at a relative address. */
 static inline bool table_row_ends_at(const struct unspool_table *table, uint32_t row, uint64_t address) {

@@ -266,30 +266,102 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     return STEP_CALLER;
 }
 
-/* A function whose one row may not hold here: one path from its start says where sp is. */
-static enum step_result step_doubted(const struct code *code, const struct unspool_module *module,
-                                     const struct rule *rule, struct frame *frame, struct step *step) {
+/* glibc's swapcontext goes on in its middle, with that very address in lr. */
+static bool returns_to_itself(const struct code *code, const struct frame *frame) {
+    uint64_t lr = strip_pac(code->unwinder, frame->lr);
+    const struct unspool_module *module = find_module(code->unwinder, frame->pc);
+    return module && module->table && module == find_module(code->unwinder, lr) && !follows_call(code, lr) &&
+           table_find_row(module->table, lr - module->image_base) ==
+               table_find_row(module->table, frame->pc - module->image_base);
+}
+
+/* By a recipe, or by the rule where both find the same: that knows the other registers, too. */
+static enum step_result step_by_code(const struct code *code, const struct rule *rule,
+                                     const struct frame_recipe *recipe, struct frame *frame,
+                                     struct step *step) {
+    uint64_t base = RULE_CFA_BASE(rule) == UNSPOOL_CFA_FP ? frame->fp : frame->sp;
+    uint64_t cfa = base + (uint64_t)(int64_t)rule->cfa_offset;
+    uint64_t ra_address = cfa + (uint64_t)((int64_t)rule->ra_slot * SLOT_SIZE);
+    if (recipe_agrees(frame, recipe, cfa, RULE_RA(rule) == UNSPOOL_SAVED_SAME ? 0 : ra_address))
+        return step_by_rule(code, rule, frame, step);
+    return step_by_recipe(code, recipe, frame, step);
+}
+
+/* What an aarch64 function does from here to its return, where its rows may lag behind its code. */
+static enum epilogue find_epilogue(const struct code *code, const struct frame *frame,
+                                   struct frame_recipe *recipe) {
+    enum epilogue epilogue = frame->lr_is_live ? epilogue_recipe(code, frame->pc, recipe) : NO_EPILOGUE;
+    bool is_wrong = epilogue && recipe->return_address.kind == VALUE_LR && returns_to_itself(code, frame);
+    return is_wrong ? NO_EPILOGUE : epilogue;
+}
+
+/* aarch64: a leaf that has moved sp. Of the addition to sp in its epilogue and a load before it, clang makes
+ * one instruction, to which its CFI does not come, and other instructions may follow. */
+static enum step_result step_leaf(const struct code *code, const struct rule *rule, struct frame *frame,
+                                  struct step *step) {
     struct frame_recipe recipe;
-    uint64_t start = table_row_start(module->table, lookup_address(frame) - module->image_base);
-    if (!recipe_from_entry(code, module->image_base + start, lookup_address(frame), &recipe)) {
-        bool is_in_lr = RULE_RA(rule) == UNSPOOL_SAVED_SAME && frame->lr_is_live;
-        /* glibc's swapcontext goes on in its middle, with that very address in lr. */
-        if (is_in_lr && !follows_call(code, strip_pac(code->unwinder, frame->lr)))
+    if (find_epilogue(code, frame, &recipe) == EPILOGUE_RETURNS)
+        return step_by_code(code, rule, &recipe, frame, step);
+    return step_by_rule(code, rule, frame, step);
+}
+
+/* Where only the row as at the start is known, and no path leads here from there. */
+static enum step_result step_from_nowhere(const struct code *code, const struct rule *rule,
+                                          struct frame *frame, struct step *step) {
+    bool is_in_lr = RULE_RA(rule) == UNSPOOL_SAVED_SAME && frame->lr_is_live;
+    /* glibc's swapcontext goes on in its middle, with that very address in lr. */
+    if (is_in_lr && !follows_call(code, strip_pac(code->unwinder, frame->lr)))
+        return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
+    enum step_result result = step_by_rule(code, rule, frame, step);
+    step->how |= UNSPOOL_HOW_GUESS;
+    return result;
+}
+
+/* Where sp and lr are what they were at a function's start, going by its row: so they are along one path from
+ * there, or the row is wrong. */
+static enum step_result step_from_entry(const struct code *code, const struct rule *rule, uint64_t start,
+                                        struct frame *frame, struct step *step) {
+    struct frame_recipe recipe;
+    if (frame->is_interrupted && tells_new_thread(code, frame->pc)) {
+        if (!frame->all)
+            return STEP_NEEDS_REGISTERS;
+        if (!(frame->all->known & 1)) /* x0 */
             return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
-        enum step_result result = step_by_rule(code, rule, frame, step);
-        step->how |= UNSPOOL_HOW_GUESS;
-        return result;
+        return frame->all->value[0] ? step_by_rule(code, rule, frame, step)
+                                    : end_stack(step, UNSPOOL_END_ROOT);
     }
+    if (!recipe_from_entry(code, start, lookup_address(frame), &recipe))
+        return step_from_nowhere(code, rule, frame, step);
     /* swapcontext has put another address into lr */
     if (recipe.sp.kind != VALUE_UNKNOWN && recipe.return_address.kind == VALUE_UNKNOWN)
         return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
-    bool same_base = recipe.sp.kind == (RULE_CFA_BASE(rule) == UNSPOOL_CFA_FP ? VALUE_FP : VALUE_SP);
-    if (same_base && recipe.sp.offset == rule->cfa_offset)
-        return step_by_rule(code, rule, frame, step);
     if (recipe.sp.kind == VALUE_UNKNOWN) /* it has left its callers' stack: for good, or for another's */
         return end_stack(step,
                          code_never_returns(code, frame->pc) ? UNSPOOL_END_ROOT : UNSPOOL_END_NO_UNWIND_INFO);
-    return step_by_recipe(code, &recipe, frame, step);
+    return step_by_code(code, rule, &recipe, frame, step);
+}
+
+/* A function whose rows may not hold here, for their code does more than they say. */
+static enum step_result step_doubted(const struct code *code, const struct unspool_module *module,
+                                     const struct rule *rule, struct frame *frame, struct step *step) {
+    struct frame_recipe leaving, here;
+    enum epilogue epilogue = find_epilogue(code, frame, &leaving);
+    uint64_t start;
+    if (epilogue == EPILOGUE_RETURNS)
+        return step_by_code(code, rule, &leaving, frame, step);
+    bool has_start = table_doubted_start(module->table, lookup_address(frame) - module->image_base, &start);
+    start += module->image_base;
+    if (rule_is_of_entry(rule, code->unwinder->arch))
+        return step_from_entry(code, rule, start, frame, step);
+    if (epilogue == NO_EPILOGUE)
+        return step_by_rule(code, rule, frame, step);
+    /* Another function follows, or the rest of this one's epilogue. */
+    if (has_start && recipe_from_entry(code, start, frame->pc, &here) && here.sp.kind != VALUE_UNKNOWN &&
+        here.return_address.kind != VALUE_UNKNOWN)
+        return step_by_code(code, rule, &here, frame, step);
+    enum step_result result = step_by_code(code, rule, &leaving, frame, step);
+    step->how |= UNSPOOL_HOW_GUESS;
+    return result;
 }
 
 /* Rules that are not just arithmetic. */
@@ -315,33 +387,19 @@ static enum step_result step_special(const struct code *code, const struct rule 
     return result;
 }
 
-/* clang emits no CFI for epilogues where it optimizes for size (-Oz): there the code is right. */
-static bool has_left(const struct code *code, const struct rule *rule, const struct frame *frame,
-                     struct caller *caller) {
-    uint64_t popped;
-    if (!frame->lr_is_live || RULE_RA(rule) != UNSPOOL_SAVED_AT_CFA || !is_leaving(code, frame->pc, &popped))
-        return false;
-    *caller = (struct caller){strip_pac(code->unwinder, frame->lr), frame->sp + popped, frame->fp,
-                              frame->fp_is_known};
-    if (frame->all)
-        frame->all->known &= callee_saved_mask(code->unwinder->arch);
-    return true;
-}
-
 /* The step from a frame to its caller. Whether the caller's pc is mapped shows at the next step. */
 static inline enum step_result take_step(const struct code *code, struct frame *frame, struct step *step) {
     const struct rule *rule = find_rule(code, frame);
     const uint8_t special =
         UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE | UNSPOOL_ROW_DOUBTED;
     enum step_result result;
-    struct caller caller;
     if (!rule)
         result = frame->is_interrupted ? step_unmapped(code, frame, step)
                                        : end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
     else if (rule->flags & special)
         result = step_special(code, rule, frame, step);
-    else if (frame->is_interrupted && has_left(code, rule, frame, &caller))
-        result = become_caller(frame, &caller, step, UNSPOOL_HOW_CODE_ANALYSIS);
+    else if (RULE_RA(rule) == UNSPOOL_SAVED_SAME && rule->cfa_offset != 0 && frame->lr_is_live)
+        result = step_leaf(code, rule, frame, step);
     else
         result = step_by_rule(code, rule, frame, step);
     if (frame->all && result == STEP_CALLER)

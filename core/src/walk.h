@@ -53,6 +53,8 @@ struct caller {
     bool fp_is_known;
 };
 
+struct frame_recipe; /* analysis.h */
+
 /* The frame becomes the caller, unless that would be no progress. Registers that a call does not
  * preserve are forgotten. */
 enum step_result become_caller(struct frame *frame, const struct caller *caller, struct step *step,
@@ -73,9 +75,13 @@ enum call_match match_call(const struct code *code, uint64_t return_address, uin
 bool follows_call(const struct code *code, uint64_t return_address);
 
 /* fallback.c: the step that a proved recipe says. */
-struct frame_recipe;
 enum step_result step_by_recipe(const struct code *code, const struct frame_recipe *recipe,
                                 struct frame *frame, struct step *step);
+
+/* fallback.c: true when a recipe finds the caller's sp to be cfa, and its return address at ra_address (0: in
+ * lr). */
+bool recipe_agrees(const struct frame *frame, const struct frame_recipe *recipe, uint64_t cfa,
+                   uint64_t ra_address);
 
 /* fallback.c: what is tried, in this order, where no file says anything. */
 enum step_result step_without_rule(const struct code *code, const struct unspool_module *module,
@@ -84,9 +90,17 @@ enum step_result step_without_rule(const struct code *code, const struct unspool
 /* fallback.c: where the file does not describe a frame: a leaf that a direct call proves, or nothing. */
 enum step_result step_by_proof(const struct code *code, struct frame *frame, struct step *step);
 
-/* root_code.c: aarch64: true when nothing but a return, or a jump to another function, stands before the end
- * of the function: lr holds the return address, and sp + *popped is the caller's. */
-bool is_leaving(const struct code *code, uint64_t pc, uint64_t *popped);
+/* epilogue.c: aarch64: what follows pc, where a function was interrupted, and the caller's registers in terms
+ * of those at pc. */
+enum epilogue {
+    NO_EPILOGUE = 0,
+    EPILOGUE_RETURNS, /* nothing but the return can follow */
+    EPILOGUE_JUMPS,   /* nothing but a jump to another function; the recipe is right if that has a caller */
+};
+enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe);
+
+/* epilogue.c: aarch64: the unwind table says of address what holds at a function's first instruction. */
+bool is_function_entry(const struct code *code, uint64_t address);
 
 /* unwinder_code.c: true when a function that passes exceptions on may have written over its frame. */
 bool may_be_overwritten(const struct code *code, uint64_t pc);
@@ -94,6 +108,10 @@ bool may_be_overwritten(const struct code *code, uint64_t pc);
 /* root_code.c: the file says that the stack ends here, and it does, except in what stands behind _start in
  * its FDE: glibc's __wrap_main on aarch64, which is called and goes on to main. */
 enum step_result step_by_tail_jump(const struct code *code, struct frame *frame, struct step *step);
+
+/* root_code.c: aarch64: true between the system call that makes a thread and the branch by which that thread,
+ * where x0 is 0, goes on in code that nobody called. Its maker runs the same code, with the same lr. */
+bool tells_new_thread(const struct code *code, uint64_t pc);
 
 /* root_code.c: true when the frame is the first of its thread, by the file's entry point or the code. */
 bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame);
