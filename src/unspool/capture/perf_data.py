@@ -15,17 +15,18 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
+from unspool.binaries import Binary
 from unspool.capture.errors import CaptureError
 from unspool.capture.perf_files import RecordedFiles
 from unspool.capture.perf_header import read_header
-from unspool.capture.perf_kernel import kernel_names
+from unspool.capture.perf_names import jit_names, kernel_names
 from unspool.capture.perf_order import TimeOrder
 from unspool.capture.perf_processes import ProcessFollower
 from unspool.capture.perf_records import RecordChunk, RecordParser
 from unspool.capture.perf_registers import ALL_REGISTERS
 from unspool.capture.perf_spaces import Tables
 from unspool.capture.perf_stream import RecordStream
-from unspool.capture.samples import CodeNames, Event, Happening, Problem
+from unspool.capture.samples import CodeFile, CodeNames, Event, Happening, Problem, ProcessStarted
 
 _ARCHITECTURES = ("x86_64", "aarch64")
 _X86_64_EXTRAS = 0xFE00  # numbers of flags and segment registers
@@ -58,12 +59,12 @@ class PerfData:
         if not self._parser.events:
             raise CaptureError(f"{path} tells of no event", "it is damaged, or perf record recorded nothing")
         self.arch = self._architecture()
-        hostname = self._header.hostname
+        self._is_local = self._header.hostname in ("", platform.node())
         self._files = RecordedFiles(
             self.arch,
             self._header.build_ids,
             written,
-            is_local=not hostname or hostname == platform.node(),
+            is_local=self._is_local,
             sysroots=sysroots,
         )
         self.events = list(self._named_events())
@@ -71,6 +72,11 @@ class PerfData:
     def close(self) -> None:
         """Release the file."""
         self._file.close()
+
+    @property
+    def opened(self) -> dict[CodeFile, Binary]:
+        """The files that were found."""
+        return self._files.opened
 
     @property
     def meta(self) -> dict[str, str]:
@@ -93,11 +99,18 @@ class PerfData:
         yield CodeNames(None, kernel_names(self._header.kernel_build_ids, self._header.release))
         for chunk in self._chunks:
             order.add(chunk)
-            yield from follower.follow(order.take())
-        yield from follower.follow(order.take(everything=True))
+            yield from self._with_jit_names(follower.follow(order.take()))
+        yield from self._with_jit_names(follower.follow(order.take(everything=True)))
         yield from follower.finish(order.latest)
         self._tell(follower.throttled)
         yield from (Problem(None, text) for text in self.problems + self.notes)
+
+    def _with_jit_names(self, happenings: Iterator[Happening]) -> Iterator[Happening]:
+        """Of a recording of this machine, perf maps may still name the JIT code."""
+        for happening in happenings:
+            yield happening
+            if self._is_local and isinstance(happening, ProcessStarted):
+                yield CodeNames(happening.pid, jit_names(happening.pid))
 
     def _from_first_sample(self, chunks: Iterator[RecordChunk]) -> Iterator[RecordChunk]:
         """The same, read so far that all events are known: a stream tells of them before the first sample."""

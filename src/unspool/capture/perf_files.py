@@ -55,6 +55,11 @@ class RecordedFiles:
             found = self._found[key] = self._find(mapped)
         return found
 
+    @property
+    def opened(self) -> dict[CodeFile, Binary]:
+        """All that were found so far."""
+        return {file.code_file: file.binary for file in self._found.values() if file.binary is not None}
+
     def _find(self, mapped: Mapped) -> FoundFile:
         if mapped.path == "[vdso]":
             return self._vdso(mapped)

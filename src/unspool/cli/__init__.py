@@ -12,6 +12,7 @@ import click
 # Verb -> module with a click command of the same name.
 _VERBS = {
     "doctor": "unspool.cli.doctor",
+    "import": "unspool.cli.import_",
     "stack": "unspool.cli.stack",
     "unwind-info": "unspool.cli.unwind_info",
 }
@@ -24,7 +25,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _VERBS:
             return None
-        command = getattr(import_module(_VERBS[cmd_name]), cmd_name.replace("-", "_"))
+        command = getattr(import_module(_VERBS[cmd_name]), _VERBS[cmd_name].rpartition(".")[2])
         assert isinstance(command, click.Command)
         return command
 
