@@ -274,8 +274,10 @@ static void control_effects(struct instruction *out, const struct x86_64_parts *
 
 static bool is_control(uint8_t opcode) {
     static const uint8_t others[] = {0xc2, 0xc3, 0xc7, 0xcc, 0xcd, 0xe8, 0xe9, 0xeb, 0xf1, 0xf4, 0xff};
-    bool is_conditional = (opcode >= 0x70 && opcode <= 0x7f) || (opcode >= 0xe0 && opcode <= 0xe3);
-    return is_conditional || memchr(others, opcode, sizeof others) != NULL;
+    bool is_one = (opcode >= 0x70 && opcode <= 0x7f) || (opcode >= 0xe0 && opcode <= 0xe3); /* conditional */
+    for (size_t i = 0; i < sizeof others; i++)
+        is_one = is_one || opcode == others[i];
+    return is_one;
 }
 
 static void load_address(struct instruction *out, const struct x86_64_parts *p) {
