@@ -36,6 +36,7 @@ class KnownFile:
     code: CodeFile
     table: int | None = None
     pending: Future[UnwindTable] | None = None
+    is_open: bool = True
     copies: list[Binary] = field(default_factory=list)  # the same file again, under another inode number
 
 
@@ -61,6 +62,11 @@ class MappedCode:
         return CodeMap([CodeEntry(r.start, r.end, r.image_base, r.file) for r in self.ranges], arch)
 
     @property
+    def table_count(self) -> int:
+        """How many tables are there, or will never be."""
+        return sum(r.known is None or r.known.pending is None for r in self.ranges)
+
+    @property
     def waits(self) -> bool:
         """Whether a table is still being compiled."""
         return any(r.known is not None and r.known.pending is not None for r in self.ranges)
@@ -84,10 +90,9 @@ class CodeFiles:
         """Files stay open as long as somebody has them."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
-    def binary(self, code: CodeFile) -> Binary | None:
-        """The file that was mapped, still open although its path may be gone."""
-        known = self._of_code.get(code)
-        return None if known is None else known.binary
+    def opened(self) -> dict[CodeFile, Binary]:
+        """The files that were mapped, still open although their paths may be gone."""
+        return {code: known.binary for code, known in self._of_code.items() if known.is_open}
 
     def mapped(self, pid: int, entries: Iterable[MapEntry]) -> MappedCode:
         """What of a process' memory map is code, and whose."""
@@ -141,7 +146,7 @@ class CodeFiles:
                 self._find_table(known)
             else:
                 known.copies.append(known.binary)
-                known.binary = binary
+                known.binary, known.is_open = binary, True
         except BinaryError as error:
             return str(error)
         return known
@@ -155,6 +160,7 @@ class CodeFiles:
         for key in closable[: max(0, len(self._known) - limit)]:
             known = self._known.pop(key)
             if isinstance(known, KnownFile):
+                known.is_open = False
                 for binary in (known.binary, *known.copies):
                     binary.close()
 

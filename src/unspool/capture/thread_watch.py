@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ class WatchedThread:
     name: str = ""
     cpu_time: int = 0
     system_share: float = 0.0
+    is_renamed: bool = False  # since somebody looked
 
 
 class ThreadWatch:
@@ -65,6 +67,10 @@ class ThreadWatch:
         """Names and CPU times anew."""
         for thread in self.threads.values():
             self._read(thread)
+
+    def cpu_times(self, tids: Iterable[int]) -> dict[int, int]:
+        """Nanoseconds that these threads have used by now."""
+        return {tid: self._cpu_time(tid) for tid in tids}
 
     def process_cpu_time(self) -> int:
         """Nanoseconds of CPU time of all threads, those that have ended too; until its parent has collected
@@ -114,14 +120,20 @@ class ThreadWatch:
     def _read(self, thread: WatchedThread) -> None:
         with suppress(FileNotFoundError, ProcessLookupError, ValueError, IndexError):
             path = f"task/{thread.tid}"
-            schedule = self._text(f"{path}/schedstat").split()
+            cpu_time = self._cpu_time(thread.tid)
             stat = self._text(f"{path}/stat")
             name_end = stat.rindex(b")")
             fields = stat[name_end + 2 :].split()
             user, system = int(fields[_UTIME]), int(fields[_STIME])
-            thread.name = stat[stat.index(b"(") + 1 : name_end].decode(errors="replace")
+            name = stat[stat.index(b"(") + 1 : name_end].decode(errors="replace")
+            thread.is_renamed |= name != thread.name
+            thread.name = name
             thread.system_share = system / (user + system) if user + system else 0.0
-            thread.cpu_time = max(thread.cpu_time, int(schedule[0]))
+            thread.cpu_time = max(thread.cpu_time, cpu_time)
+
+    def _cpu_time(self, tid: int) -> int:
+        words = self._text(f"task/{tid}/schedstat").split()
+        return int(words[0]) if words else 0
 
     def _text(self, path: str) -> bytes:
         """Empty where the process has ended."""

@@ -13,6 +13,7 @@ import click
 _VERBS = {
     "doctor": "unspool.cli.doctor",
     "import": "unspool.cli.import_",
+    "record": "unspool.cli.record",
     "stack": "unspool.cli.stack",
     "unwind-info": "unspool.cli.unwind_info",
 }

@@ -1,0 +1,363 @@
+"""One process that is recorded: its threads, its memory map, and the samples that its agent takes.
+
+It is looked at again and again; each look yields what has happened. Samples are given out once the memory map
+was read after they were taken, so that none is resolved with a map that was not its own any more.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspool.capture.code_history import CodeHistory
+from unspool.capture.mapped_code import CodeFiles, MappedCode
+from unspool.capture.memory_map import MapEntry, MemoryMap
+from unspool.capture.sample_buffer import SampleBuffer
+from unspool.capture.samples import (
+    Happening,
+    Lost,
+    Problem,
+    ProcessEnded,
+    ProcessStarted,
+    ThreadEnded,
+    ThreadNamed,
+    ThreadTime,
+)
+from unspool.capture.session_layout import AreaState, LostReason, Note, Origin
+from unspool.capture.session_memory import Area, SessionMemory
+from unspool.capture.task_status import TaskStatus
+from unspool.capture.thread_triggers import PerfRights, ThreadTriggers
+from unspool.capture.thread_watch import ThreadWatch, WatchedThread
+from unspool.core_session import RingDamaged, RingSamples
+
+_MAP_SECONDS = 0.2  # between two readings of a process' memory map
+_COST = 0.01  # of the time at most goes into reading it, however long it is
+_FORCED_COST = 0.05  # likewise while the program loads and unloads libraries
+_FIRST_LIST_SECONDS = 1.0  # a program that starts waits so long for tables that are compiled
+_LARGEST_TIME = np.uint64(1 << 60)  # ns; what a program writes into its ring is not trusted
+_UNSEEN = "(threads that ended before they were seen)"
+_LOST_WORDS = {
+    LostReason.RING_FULL: "the ring was full",
+    LostReason.NO_WORKSPACE: "too many threads were sampled at the same time",
+    LostReason.NO_SLOT: "the process has more threads than can be sampled",
+    LostReason.NO_MODULES: "it was not known yet which code is where",
+}
+_NOTE_WORDS = {
+    Note.OWN_HANDLER: "the program uses SIGPROF itself; its handler is called for its own signals",
+    Note.SECCOMP: "the program has set a seccomp filter, after which it was not sampled any more; --via perf "
+    "can go on",
+    Note.HANDLER_LOST: "the program has replaced unspool's signal handler, after which it was not sampled "
+    "any more; use --via perf",
+}
+
+
+class Settings(NamedTuple):
+    """rate: Hz. block: no samples are kept whose innermost frame lies in a file whose path this finds."""
+
+    rate: int
+    block: re.Pattern[str] | None = None
+
+
+class _Published(NamedTuple):
+    """What the agent was given. changes: of area.changes, before the map was read."""
+
+    version: int
+    changes: int
+    tables: int
+
+
+class FollowedProcess:
+    """Raises ProcessLookupError: it has ended already. Close it in the end."""
+
+    def __init__(
+        self,
+        memory: SessionMemory,
+        area: Area,
+        pid: int,
+        files: CodeFiles,
+        settings: Settings,
+        rights: PerfRights,
+        parent: FollowedProcess | None,
+    ) -> None:
+        self.pid = pid
+        self.area = area
+        self.has_ended = False
+        self.command = ""
+        self._memory = memory
+        self._files = files
+        self._settings = settings
+        self._watch = ThreadWatch(pid)
+        self._triggers = ThreadTriggers(area, pid, settings.rate, memory.cookie, rights)
+        self._samples = SampleBuffer(pid, 1_000_000_000 // settings.rate, settings.block)
+        forked = area.field("origin") == Origin.FORK
+        self._parent_pid = None if parent is None else parent.pid
+        self._history: CodeHistory = CodeHistory(
+            memory.arch, parent._history.current if forked and parent else None
+        )
+        self._map = MemoryMap([])
+        self._map_text = b""
+        self._published: _Published | None = None
+        self._next_map = self._next_forced_map = 0.0
+        self._changes_seen = -1
+        self._started = time.monotonic()
+        self._lost_seen = np.zeros(len(LostReason), np.int64)
+        self._notes_seen = Note(0)
+        self._problems_told: set[str] = set()
+        self._stacks: dict[int, tuple[int, int]] = {}
+        self._base_time: dict[int, int] = {}  # CPU time that threads had used before they were recorded
+        self._process_base = self._total_cpu_time = 0  # CPU time of the process: before it was recorded, last
+        self._total_seen = 0  # CPU time of threads that have ended
+        self._has_own_namespace = len(TaskStatus.of(pid).namespace_ids) > 1
+        self._outer: dict[int, int] = {}  # ids of threads as the program sees them -> as we do
+
+    # ------------------------------------------------------------ life
+
+    def begin(self, *, from_outside: bool) -> Iterator[Happening]:
+        """from_outside: it ran before it was recorded; what it had used of the CPU by then does not count."""
+        self.command = self._watch.command()
+        yield ProcessStarted(self.pid, self._parent_pid, self.command, self.area.field("started"))
+        self._process_base = self._watch.process_cpu_time() if from_outside else 0
+        yield from self._look_at_threads(from_outside=from_outside)
+
+    def look(self) -> Iterator[Happening]:
+        """What has happened since the last look; has_ended is true after the last one."""
+        now = time.monotonic()
+        try:
+            yield from self._look_at_threads(from_outside=False)
+            if self._watch.read_if_due(now):
+                yield from self._names()
+                self._total_cpu_time = self._watch.process_cpu_time()
+                self._check_seccomp()
+        except ProcessLookupError:
+            self.has_ended = True
+        self._drain()
+        changes = self.area.field("changes")
+        is_forced = changes != self._changes_seen and now >= self._next_forced_map
+        if now >= self._next_map or is_forced:
+            yield from self._look_at_map(now, changes)
+        else:
+            self._publish()
+        yield from self._counters()
+
+    def end(self, exit_status: int | None) -> Iterator[Happening]:
+        """The last happenings. exit_status: as wait(2) gives it, None = not known."""
+        with suppress(OSError):
+            self._total_cpu_time = self._watch.process_cpu_time()
+        with suppress(ProcessLookupError):
+            self._watch.read()
+        self._drain()
+        if not self.has_ended:
+            with suppress(OSError):
+                yield from self._look_at_map(time.monotonic(), self.area.field("changes"))
+        yield from self._samples.give_out(self._history.update(self._history.current), self._history)
+        yield from self._names()
+        yield from self._counters()
+        now = time.monotonic_ns()
+        for thread in self._watch.threads.values():
+            yield from self._thread_ended(thread, now)
+        unseen = self._total_cpu_time - self._process_base - self._total_seen
+        if unseen > 0:
+            yield ThreadNamed(self.pid, 0, _UNSEEN, now)
+            yield ThreadTime(self.pid, 0, unseen, 0)
+        yield ProcessEnded(self.pid, now, exit_status)
+
+    def close(self) -> None:
+        self._triggers.close()
+        self._watch.close()
+
+    # ------------------------------------------------------------ threads
+
+    def _look_at_threads(self, *, from_outside: bool) -> Iterator[Happening]:
+        new, ended = self._watch.look()
+        now = time.monotonic_ns()
+        for tid in new:
+            thread = self._watch.threads[tid]
+            thread.is_renamed = False
+            yield ThreadNamed(self.pid, tid, thread.name, now)
+            if from_outside:
+                self._base_time[tid] = thread.cpu_time
+                self._samples.clocks.begin(tid, thread.cpu_time)
+            self._triggers.begin(tid, self._inner(tid))
+        if ended:
+            self._drain()
+        for thread in ended:
+            yield from self._thread_ended(thread, now)
+        waiting = self._triggers.waiting()
+        self._triggers.look(self._watch.cpu_times(waiting))
+
+    def _thread_ended(self, thread: WatchedThread, now: int) -> Iterator[Happening]:
+        yield self._time(thread)
+        self._total_seen += self._used(thread)
+        yield ThreadEnded(self.pid, thread.tid, now)
+        self._triggers.end(thread.tid)
+        self._samples.clocks.end(thread.tid)
+        self._stacks.pop(thread.tid, None)
+
+    def _inner(self, tid: int) -> int:
+        """A thread's id as the program sees it."""
+        if not self._has_own_namespace:
+            return tid
+        with suppress(OSError, IndexError):
+            inner = TaskStatus.of(self.pid, tid).namespace_ids[-1]
+            self._outer[inner] = tid
+            return inner
+        return tid
+
+    def _names(self) -> Iterator[Happening]:
+        now = time.monotonic_ns()
+        for thread in self._watch.threads.values():
+            if thread.is_renamed:
+                thread.is_renamed = False
+                yield ThreadNamed(self.pid, thread.tid, thread.name, now)
+            yield self._time(thread)
+
+    def _used(self, thread: WatchedThread) -> int:
+        """The kernel's figure, or if that was read too early, what the thread's own last sample says; ns."""
+        used = max(thread.cpu_time, self._samples.clocks.last(thread.tid))
+        return max(0, used - self._base_time.get(thread.tid, 0))
+
+    def _time(self, thread: WatchedThread) -> ThreadTime:
+        used = self._used(thread)
+        system = round(used * thread.system_share)
+        return ThreadTime(self.pid, thread.tid, used - system, system)
+
+    def _check_seccomp(self) -> None:
+        """A filter may kill the program for a system call that it does not expect of it."""
+        if self._watch.seccomp_mode() and not self.area.field("quiet"):
+            self.area.set_field("quiet", 1)
+            self._notes_seen |= Note.SECCOMP
+            self._files.problems.append(f"process {self.pid}: {_NOTE_WORDS[Note.SECCOMP]}")
+
+    # ------------------------------------------------------------ samples
+
+    def _drain(self) -> None:
+        """From the ring to what is pending."""
+        more = True
+        while more:
+            try:
+                ring, more = self._memory.reader.read(self.area.core)
+            except RingDamaged:
+                self._problem("the samples of this process are damaged: it has overwritten them")
+                self.area.set_field("quiet", 1)
+                return
+            if len(ring.samples):
+                self._take(ring)
+
+    def _take(self, ring: RingSamples) -> None:
+        tids = ring.samples["tid"].astype(np.int64)
+        if self._outer:
+            tids = np.array([self._outer.get(int(tid), int(tid)) for tid in tids], np.int64)
+        self._samples.take(ring, tids)
+        self._tell_stacks(tids, ring.samples["sp"])
+
+    def _tell_stacks(self, tids: NDArray[np.int64], sps: NDArray[np.uint64]) -> None:
+        """Agents read a thread's own stack directly, once they know where it is."""
+        for tid, sp in dict(zip(tids.tolist(), sps.tolist(), strict=True)).items():
+            start, end = self._stacks.get(tid, (0, 0))
+            if start <= sp < end:
+                continue
+            slot = self._triggers.slot_of(tid)
+            entry = self._map.find(sp)
+            if entry is None:
+                self._next_map = min(self._next_map, time.monotonic() + 0.05)
+            elif slot is not None and _is_stack(entry):
+                self._stacks[tid] = entry.start, entry.end
+                self.area.core.set_stack(slot, entry.start, entry.end, is_main=entry.path == "[stack]")
+
+    # ------------------------------------------------------------ memory map
+
+    def _look_at_map(self, now: float, changes: int) -> Iterator[Happening]:
+        """Read the map, publish what has changed, give out the samples up to now."""
+        try:
+            text = self._watch.memory_map()
+        except PermissionError:
+            self._problem("its memory map may not be read any more; run unspool as root")
+            self._next_map = now + 1.0
+            return
+        except ProcessLookupError:
+            self.has_ended = True
+            return
+        self._changes_seen = changes
+        mapped = self._history.current
+        if text != self._map_text:
+            self._map_text = text
+            self._map = MemoryMap.parse(text)
+            if self._is_other_program():
+                self.has_ended = True
+                return
+            mapped = self._files.mapped(self.pid, self._map.entries)
+        code_map = self._history.update(mapped)
+        self._publish()
+        yield from self._samples.give_out(code_map, self._history)
+        yield from self._missing(mapped)
+        seconds = time.monotonic() - now
+        self._next_map = now + max(_MAP_SECONDS, seconds / _COST)
+        self._next_forced_map = now + seconds / _FORCED_COST
+
+    def _is_other_program(self) -> bool:
+        """After exec nothing of ours is mapped any more."""
+        entry = self._map.find(self.area.field("area_address"))
+        return entry is None or entry.inode != self._memory.identity[1]
+
+    def _publish(self) -> None:
+        """The current code for the agent, with the tables that are there, unless it has that already."""
+        code = self._history.current
+        wanted = _Published(self._history.version, self._changes_seen, code.table_count)
+        if wanted == self._published:
+            return
+        is_awaited = self._published is None and self.area.field("state") == AreaState.WAITING
+        if is_awaited and code.waits and time.monotonic() - self._started < _FIRST_LIST_SECONDS:
+            return
+        ranges = code.ranges
+        epoch = self.area.publish(
+            [r.start for r in ranges],
+            [r.end for r in ranges],
+            [r.image_base for r in ranges],
+            [r.known.table if r.known is not None else None for r in ranges],
+            [r.known is not None and r.known.pending is not None for r in ranges],
+            self._changes_seen,
+        )
+        if epoch is not None:
+            self._history.published(epoch)
+            self._published = wanted
+
+    def _missing(self, mapped: MappedCode) -> Iterator[Happening]:
+        for name, why in mapped.missing.items():
+            text = f"{name}: {why}"
+            if text not in self._problems_told:
+                self._problems_told.add(text)
+                yield Problem(self.pid, text)
+
+    # ------------------------------------------------------------ what goes wrong
+
+    def _problem(self, text: str) -> None:
+        if text not in self._problems_told:
+            self._problems_told.add(text)
+            self._files.problems.append(f"process {self.pid}: {text}")
+
+    def _counters(self) -> Iterator[Happening]:
+        lost = np.minimum(self.area.fields["lost"][: len(LostReason)], _LARGEST_TIME).astype(np.int64)
+        for reason in LostReason:
+            count = int(lost[reason] - self._lost_seen[reason])
+            if count > 0:
+                yield Lost(self.pid, None, _LOST_WORDS[reason], count, time.monotonic_ns())
+        self._lost_seen = np.maximum(lost, self._lost_seen)
+        notes = Note(self.area.field("notes") & 7)
+        for note in notes & ~self._notes_seen:
+            yield Problem(self.pid, _NOTE_WORDS[note])
+        self._notes_seen |= notes
+        for text in self._triggers.problems:
+            if text not in self._problems_told:
+                self._problems_told.add(text)
+                yield Problem(self.pid, text)
+
+
+def _is_stack(entry: MapEntry) -> bool:
+    """Private anonymous memory, of which a thread's own stack is made."""
+    return entry.permissions == "rw-p" and entry.inode == 0 and entry.path in ("", "[stack]")

@@ -1,0 +1,247 @@
+"""In-process capture: a program with the agent in it, watched from here.
+
+This side does all that the agent need not: it finds processes, threads and code, puts tables where agents see
+them, takes samples out of the rings. What fails here ends the recording, never the program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from unspool.capture import launch
+from unspool.capture.errors import CaptureError
+from unspool.capture.followed_process import FollowedProcess, Settings
+from unspool.capture.mapped_code import CodeFiles
+from unspool.capture.memory_map import MemoryMap
+from unspool.capture.program import Program, find_program
+from unspool.capture.samples import Event, Happening, Problem
+from unspool.capture.session_layout import AreaState, Refusal, SessionFlag
+from unspool.capture.session_memory import Area, SessionMemory
+from unspool.capture.task_status import TaskStatus
+from unspool.capture.thread_triggers import TIMER_LIMIT, PerfRights
+
+EVENTS = [Event("cpu", "nanoseconds")]
+DEFAULT_RATE = 199  # Hz
+HIGHEST_RATE = 10_000
+
+_LOOK_SECONDS = 0.02
+_SMALL_RING, _LARGE_RING = 1 << 20, 4 << 20  # bytes
+_REFUSALS = {
+    Refusal.UNREACHABLE: "it can't reach unspool's memory (another root folder, another user, no /proc)",
+    Refusal.NOT_A_SESSION: "its agent is of another version of unspool",
+    Refusal.ADDRESS_SPACE: "its address space is limited (ulimit -v), and what unspool maps could be missing",
+    Refusal.NO_AREA: "more processes are recorded at the same time than can be",
+    Refusal.SIGNAL: "the handler of SIGPROF could not be installed",
+}
+_USE_PERF = "--via perf can watch it"
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSettings:
+    """rate: Hz. follow: children too. block: samples are dropped whose innermost frame lies in a file whose
+    path this finds."""
+
+    rate: int = DEFAULT_RATE
+    follow: bool = True
+    block: re.Pattern[str] | None = None
+
+
+class InProcessCapture:
+    """One session. Close it in the end. Raises CaptureError."""
+
+    def __init__(self, settings: CaptureSettings) -> None:
+        if not 1 <= settings.rate <= HIGHEST_RATE:
+            raise CaptureError(
+                f"samples can't be taken at {settings.rate} Hz", f"give a rate of 1 to {HIGHEST_RATE}"
+            )
+        self.settings = settings
+        ring = _LARGE_RING if settings.rate > TIMER_LIMIT else _SMALL_RING
+        self._memory = SessionMemory(1_000_000_000 // settings.rate, ring, SessionFlag.TIMES)
+        self.files = CodeFiles(self._memory.arch, self._memory.store_table)
+        self._rights = PerfRights()
+        self._followed: dict[int, FollowedProcess] = {}  # by the number of its area
+        self._known: set[int] = set()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._ends_with: int | None = None
+        self._stop_time = float("inf")
+        self.program: Program | None = None
+        self.goes_on = False  # the program has not ended when the recording did
+
+    @property
+    def path(self) -> str:
+        """By which agents reach this session."""
+        return self._memory.path
+
+    def launch(self, command: Sequence[str]) -> int:
+        """Start a command, with the agent preloaded if that is possible; its process id. Raises
+        CommandError."""
+        program = self.program = find_program(command[0])
+        environment = launch.inherited_environment()
+        if program.obstacle is None:
+            environment = launch.preloading(environment, self._memory.path, program.preload_first)
+        self._child = launch.start(program, command, environment)
+        self._ends_with = self._child.pid
+        _use_all_descriptors()
+        return self._child.pid
+
+    def watch(self, pid: int) -> None:
+        """Record a process that starts its agent itself, until it ends."""
+        self._ends_with = pid
+        _use_all_descriptors()
+
+    def stop(self, seconds: float = 0.0) -> None:
+        """Take no more samples after so many seconds: `happenings` comes to its end. May be called from a
+        signal handler."""
+        self._stop_time = min(self._stop_time, time.monotonic() + seconds)
+
+    def signal_program(self, number: int) -> None:
+        """Pass a signal on to what was launched, if that still runs."""
+        if self._child is not None:
+            self._child.send_signal(number)
+
+    @property
+    def recorded_processes(self) -> int:
+        """How many processes had an agent."""
+        return len(self._known)
+
+    def close(self) -> None:
+        self._memory.close()
+        for process in self._followed.values():
+            process.close()
+        self._followed.clear()
+        self.files.close()
+
+    def wait(self) -> int:
+        """The exit status of what was launched, as a shell gives it, once it has ended."""
+        assert self._child is not None
+        return launch.exit_status(self._child.wait())
+
+    # ------------------------------------------------------------ the loop
+
+    def happenings(self) -> Iterator[Happening]:
+        """What happens, until the command (not what it has started) has ended, or stop was called."""
+        if self.program is not None and self.program.obstacle is not None:
+            yield Problem(None, self.program.obstacle)
+        status = None
+        while status is None and time.monotonic() < self._stop_time:
+            self._memory.beat()
+            status = self._exit_status()
+            yield from self._look(status)
+            if status is None:
+                self._memory.doorbell.wait(_LOOK_SECONDS)
+        self._memory.stop()
+        self.goes_on = status is None
+        for number in list(self._followed):
+            yield from self._end(number, None)
+        yield from self._problems()
+
+    def _look(self, status: int | None) -> Iterator[Happening]:
+        yield from self._find_processes()
+        self.files.take_finished()
+        for number, process in list(self._followed.items()):
+            is_child = self._child is not None and process.pid == self._child.pid
+            yield from process.look()
+            if process.has_ended or (is_child and status is not None):
+                yield from self._end(number, status if is_child else None)
+        yield from self._problems()
+
+    def _problems(self) -> Iterator[Happening]:
+        for text in self.files.problems:
+            yield Problem(None, text)
+        self.files.problems.clear()
+        for pid, reason in self._memory.new_refusals():
+            if reason in _REFUSALS:
+                yield Problem(pid, f"process {pid} is not recorded: {_REFUSALS[reason]}; {_USE_PERF}")
+
+    def _exit_status(self) -> int | None:
+        """As wait(2) gives it; None: it has not ended. It stays to be collected until everything was read."""
+        if self._ends_with is None:
+            return None
+        if self._child is None:
+            return None if Path(f"/proc/{self._ends_with}").exists() else 0
+        with suppress(ChildProcessError):
+            result = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if result is None:
+                return None
+            return result.si_status << 8 if result.si_code == os.CLD_EXITED else result.si_status
+        return 0
+
+    # ------------------------------------------------------------ processes
+
+    def _find_processes(self) -> Iterator[Happening]:
+        for number in self._memory.claimed().tolist():
+            if number not in self._followed:
+                yield from self._begin(number)
+
+    def _begin(self, number: int) -> Iterator[Happening]:
+        try:
+            area = self._memory.area(number)
+        except CaptureError as error:
+            self.files.problems.append(str(error))
+            return
+        if area.field("state") == AreaState.CLAIMED:
+            return  # it is being filled in
+        pid = self._outer_pid(area)
+        if pid is None:
+            self._memory.free_area(number)
+            return
+        before = [n for n, process in self._followed.items() if process.pid == pid]
+        for other in before:  # it has called exec
+            self._followed[other].has_ended = True
+            yield from self._end(other, None)
+        parent_pid = area.field("parent_pid")
+        parent = next((p for p in self._followed.values() if p.pid == parent_pid), None)
+        settings = Settings(self.settings.rate, self.settings.block)
+        try:
+            process = FollowedProcess(self._memory, area, pid, self.files, settings, self._rights, parent)
+        except (ProcessLookupError, PermissionError, FileNotFoundError):
+            self._memory.free_area(number)
+            return
+        self._followed[number] = process
+        self._known.add(number)
+        with suppress(ProcessLookupError):
+            yield from process.begin(from_outside=bool(before) or self._child is None)
+
+    def _outer_pid(self, area: Area) -> int | None:
+        """Our number of the process whose area this is; it may be in a pid namespace of its own."""
+        pid, address = area.field("pid"), area.field("area_address")
+        if self._has_mapped(pid, address):
+            return pid
+        for path in Path("/proc").iterdir():
+            if path.name.isdecimal():
+                with suppress(OSError, IndexError):
+                    ids = TaskStatus.of(int(path.name)).namespace_ids
+                    if len(ids) > 1 and ids[-1] == pid and self._has_mapped(int(path.name), address):
+                        return int(path.name)
+        return None
+
+    def _has_mapped(self, pid: int, address: int) -> bool:
+        try:
+            entry = MemoryMap.of_process(pid).find(address)
+        except OSError:
+            return False
+        return entry is not None and entry.inode == self._memory.identity[1]
+
+    def _end(self, number: int, status: int | None) -> Iterator[Happening]:
+        process = self._followed.pop(number)
+        try:
+            yield from process.end(status)
+        finally:
+            process.close()
+        if process.has_ended or status is not None:
+            self._memory.free_area(number)
+
+
+def _use_all_descriptors() -> None:
+    """One is open for each file that is mapped; the program that was started keeps the limit it had."""
+    with suppress(OSError, ValueError):
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,98 @@
+"""Samples of one process on their way from its ring: weighed as they come, given out when it is known which
+code was where.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unspool.capture.code_history import CodeHistory
+from unspool.capture.sample_weights import ThreadClocks
+from unspool.capture.samples import CodeMap, Flag, Lost, SampleBatch
+from unspool.core_session import RingSamples
+
+_LARGEST_TIME = np.uint64(1 << 60)  # ns; what a program writes into its ring is not trusted
+
+
+class _Pending(NamedTuple):
+    ring: RingSamples
+    tids: NDArray[np.int64]
+    weights: NDArray[np.uint64]
+
+
+class SampleBuffer:
+    """period: ns of CPU time between two samples. block: as in CaptureSettings."""
+
+    def __init__(self, pid: int, period: int, block: re.Pattern[str] | None) -> None:
+        self.clocks = ThreadClocks(period)
+        self._pid = pid
+        self._block = block
+        self._pending: list[_Pending] = []
+
+    def take(self, ring: RingSamples, tids: NDArray[np.int64]) -> None:
+        """tids: of the samples, as we see them."""
+        cpu = np.minimum(ring.samples["cpu_time"], _LARGEST_TIME)
+        system = np.minimum(ring.samples["system_time"], _LARGEST_TIME)
+        self._pending.append(_Pending(ring, tids, self.clocks.weights(tids, cpu, system)))
+
+    def give_out(self, code_map: CodeMap, history: CodeHistory) -> Iterator[SampleBatch | Lost]:
+        """All of them, under this map."""
+        pending, self._pending = self._pending, []
+        for ring, tids, weights in pending:
+            samples = ring.samples
+            flags: NDArray[np.uint8] = samples["flags"].copy()
+            flags[history.stale(samples["epoch"], ring.offsets, ring.addresses)] |= Flag.STALE_MODULES
+            times: NDArray[np.uint64] = np.minimum(samples["time"], _LARGEST_TIME)
+            batch = SampleBatch(
+                pid=self._pid,
+                event=0,
+                times=times,
+                tids=tids,
+                weights=weights,
+                ends=samples["end"].copy(),
+                flags=flags,
+                offsets=ring.offsets,
+                addresses=ring.addresses,
+                how=ring.how,
+                code_map=code_map,
+            )
+            yield from self._without_blocked(batch)
+
+    def _without_blocked(self, batch: SampleBatch) -> Iterator[SampleBatch | Lost]:
+        if self._block is None:
+            yield batch
+            return
+        blocked = np.array([bool(self._block.search(file.path)) for file in batch.code_map.files])
+        files, _ = batch.code_map.resolve(batch.addresses, batch.is_return)
+        has_frames = batch.offsets[1:] > batch.offsets[:-1]
+        drop = np.zeros(len(batch), np.bool_)
+        drop[has_frames] = blocked[files[batch.offsets[:-1][has_frames].astype(np.int64)]]
+        if drop.any():
+            reason = "interrupted in a file that is on the blocklist"
+            yield Lost(self._pid, None, reason, int(drop.sum()), int(batch.times[-1]))
+        if not drop.all():
+            yield selected(batch, ~drop)
+
+
+def selected(batch: SampleBatch, chosen: NDArray[np.bool_]) -> SampleBatch:
+    """Only the chosen samples (bool[n])."""
+    lengths = np.diff(batch.offsets)
+    frames = np.repeat(chosen, lengths.astype(np.int64))
+    return SampleBatch(
+        pid=batch.pid,
+        event=batch.event,
+        times=batch.times[chosen],
+        tids=batch.tids[chosen],
+        weights=batch.weights[chosen],
+        ends=batch.ends[chosen],
+        flags=batch.flags[chosen],
+        offsets=np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths[chosen], dtype=np.uint64)]),
+        addresses=batch.addresses[frames],
+        how=batch.how[frames],
+        code_map=batch.code_map,
+    )

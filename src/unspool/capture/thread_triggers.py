@@ -1,0 +1,195 @@
+"""What makes each thread of one process take samples: a timer of its own that the agent makes, or a perf
+event of ours.
+
+A timer needs code of the agent to run in the process: a new thread gets a perf event first, which fires as
+soon as the thread burns CPU and is closed once the timer is there; where perf is forbidden it is sent a
+signal, and only while it burns CPU, so that no system call of it is interrupted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+
+from unspool.capture import perf_open
+from unspool.capture.perf_open import PerfForbidden
+from unspool.capture.session_layout import SlotState, Wish
+from unspool.capture.session_memory import Area
+
+TIMER_LIMIT = 250  # Hz: CPU timers deliver at most one signal a tick
+_BOOTSTRAP_PERIOD = 1_000_000  # ns of CPU time that a new thread burns before it is asked to make its timer
+_BURNING = 1_000_000  # ns that a thread must have used since the last look
+_QUEUE_SIGNAL = {"x86_64": 297, "aarch64": 240}  # rt_tgsigqueueinfo
+_SI_QUEUE = -1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+@dataclass(slots=True)
+class _Thread:
+    """tid: as we see it. inner: as the program sees it. event: the descriptor of a perf event, -1 = none."""
+
+    tid: int
+    inner: int
+    slot: int | None = None
+    event: int = -1
+    settled: bool = False  # nothing remains to be done for it
+    cpu_time: int = 0
+
+
+@dataclass(slots=True)
+class PerfRights:
+    """What the kernel allows; found out at the first event, since it depends on the process."""
+
+    allowed: bool = True
+    with_kernel: bool = True
+
+    def open(self, tid: int, period: int) -> int:
+        """-1: it can't be. Raises ProcessLookupError."""
+        while self.allowed:
+            try:
+                return perf_open.open_trigger(tid, period, with_kernel=self.with_kernel)
+            except PerfForbidden:
+                self.allowed, self.with_kernel = self.with_kernel, False
+            except ProcessLookupError:
+                raise
+            except OSError:
+                return -1  # no file descriptors left, for instance
+        return -1
+
+
+class ThreadTriggers:
+    """rate: Hz. problems: what could not be done, in words. Close it in the end."""
+
+    def __init__(self, area: Area, pid: int, rate: int, cookie: int, rights: PerfRights) -> None:
+        self.problems: list[str] = []
+        self._area = area
+        self._pid = pid
+        self._period = 1_000_000_000 // rate
+        self._wants_events = rate > TIMER_LIMIT
+        self._cookie = cookie
+        self._rights = rights
+        self._threads: dict[int, _Thread] = {}
+        self._ended_slots: list[int] = []
+
+    def close(self) -> None:
+        for thread in self._threads.values():
+            _close_event(thread)
+        self._threads.clear()
+
+    def begin(self, tid: int, inner: int) -> None:
+        """A new thread: ask for its samples."""
+        thread = self._threads[tid] = _Thread(tid, inner)
+        self._ask(thread)
+
+    def end(self, tid: int) -> None:
+        """A thread has ended: its timer is to go."""
+        thread = self._threads.pop(tid, None)
+        if thread is None:
+            return
+        _close_event(thread)
+        if thread.slot is not None:
+            self._area.core.change_thread(thread.slot, Wish.END)
+            self._ended_slots.append(thread.slot)
+
+    def slot_of(self, tid: int) -> int | None:
+        """The number of the thread's slot."""
+        thread = self._threads.get(tid)
+        return None if thread is None else thread.slot
+
+    def look(self, cpu_times: dict[int, int]) -> None:
+        """What agents have done meanwhile. cpu_times: of threads for which `waiting` asked, ns."""
+        for thread in self._threads.values():
+            if not thread.settled:
+                self._go_on(thread, cpu_times.get(thread.tid))
+        if self._ended_slots:
+            self._ended_slots = [s for s in self._ended_slots if not self._area.core.release_slot(s)]
+
+    def waiting(self) -> list[int]:
+        """Threads whose CPU time must be watched, since only a signal can make them take samples."""
+        if self._rights.allowed:
+            return []
+        return [thread.tid for thread in self._threads.values() if not thread.settled]
+
+    def _ask(self, thread: _Thread) -> None:
+        wish = Wish.OUTSIDE if self._wants_events else Wish.TIMER
+        if thread.event < 0 and not self._has_timer(thread):
+            period = self._period if self._wants_events else _BOOTSTRAP_PERIOD
+            try:
+                thread.event = self._rights.open(thread.tid, period)
+            except ProcessLookupError:
+                thread.settled = True  # it has ended
+                return
+        if thread.event < 0 and self._wants_events:
+            self._note("perf events are not to be had: threads are sampled at 250 Hz at most")
+            wish = Wish.TIMER
+        thread.slot = self._area.core.add_thread(thread.inner, wish, max(thread.event, 0))
+        if thread.slot is not None and thread.event >= 0:
+            with suppress(OSError):
+                perf_open.enable(thread.event)
+            thread.settled = wish is Wish.OUTSIDE
+
+    def _has_timer(self, thread: _Thread) -> bool:
+        """The thread that started the agent has one before it is seen from here."""
+        slots = self._area.slots
+        window = [(thread.inner + i) % len(slots) for i in range(64)]
+        found = slots[window]
+        return bool(((found["tid"] == thread.inner) & (found["state"] == SlotState.TIMER)).any())
+
+    def _go_on(self, thread: _Thread, cpu_time: int | None) -> None:
+        if thread.slot is None:
+            self._ask(thread)
+            return
+        slot = self._area.slots[thread.slot]
+        if slot["state"] == SlotState.TIMER:
+            self._settle(thread)
+        elif slot["state"] == SlotState.FAILED and not self._wants_events:
+            self._use_event_instead(thread)
+        elif thread.event < 0 and cpu_time is not None:
+            if cpu_time - thread.cpu_time > _BURNING:
+                self._send_signal(thread)
+            thread.cpu_time = cpu_time
+
+    def _settle(self, thread: _Thread) -> None:
+        thread.settled = True
+        if thread.event >= 0 and not self._wants_events:
+            self._area.slots["perf_fd"][thread.slot] = 0
+            _close_event(thread)
+
+    def _use_event_instead(self, thread: _Thread) -> None:
+        """The program may have no more timers (RLIMIT_SIGPENDING counts them)."""
+        thread.settled = True
+        _close_event(thread)
+        with suppress(ProcessLookupError, OSError):
+            thread.event = self._rights.open(thread.tid, self._period)
+            if thread.event < 0:
+                self._note("some threads are not sampled: timers and perf events are not to be had for them")
+                return
+            assert thread.slot is not None
+            self._area.slots["perf_fd"][thread.slot] = thread.event
+            self._area.core.change_thread(thread.slot, Wish.OUTSIDE)
+            perf_open.enable(thread.event)
+
+    def _send_signal(self, thread: _Thread) -> None:
+        information = ctypes.create_string_buffer(128)
+        struct.pack_into(
+            "iiiiiiQ", information, 0, signal.SIGPROF, 0, _SI_QUEUE, 0, os.getpid(), os.getuid(), self._cookie
+        )
+        number = _QUEUE_SIGNAL[platform.machine()]
+        _libc.syscall(number, self._pid, thread.tid, int(signal.SIGPROF), information)
+
+    def _note(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def _close_event(thread: _Thread) -> None:
+    if thread.event >= 0:
+        os.close(thread.event)
+        thread.event = -1
