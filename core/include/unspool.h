@@ -23,7 +23,11 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef UNSPOOL_HIDDEN /* in the agent: a program may have libunspool.so, too */
+#pragma GCC visibility push(hidden)
+#else
 #pragma GCC visibility push(default) /* the library is built with -fvisibility=hidden */
+#endif
 
 enum unspool_arch {
     UNSPOOL_X86_64 = 1,
