@@ -14,13 +14,15 @@ from unspool.capture.samples import (
     ThreadNamed,
     ThreadTime,
 )
+from unspool.profile.number_table import NumberTable
 
 _KEPT = 4096  # ended processes, and ended threads, of which samples may still come
 
 
 @dataclass(slots=True)
 class ProcessRow:
-    """threads: by tid. binaries: numbers of code_map.files, -1 where there is none yet."""
+    """threads: by tid. binaries: the numbers of code_map.files, by index; frames: of addresses under
+    code_map."""
 
     id: int
     pid: int
@@ -28,6 +30,7 @@ class ProcessRow:
     threads: dict[int, ThreadRow] = field(default_factory=dict)
     code_map: CodeMap | None = None
     binaries: dict[int, int] = field(default_factory=dict)
+    frames: NumberTable = field(default_factory=NumberTable)
     private: dict[str, int] = field(
         default_factory=dict
     )  # JIT and unknown code: kind -> number of the binary
@@ -65,6 +68,8 @@ class ProcessBook:
         if process is None or process.end_time is not None:
             process = self._begin(event.pid, None, "", None)
         process.end_time = event.time
+        process.code_map = None
+        process.frames.clear()
         self._connection.execute(
             "UPDATE processes SET end_time = ?, exit_status = ? WHERE id = ?",
             (event.time, event.exit_status, process.id),

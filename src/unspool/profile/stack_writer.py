@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.capture.samples import BinaryKind, CodeFile, SampleBatch
+from unspool.capture.samples import BinaryKind, CodeFile, CodeMap, SampleBatch
+from unspool.profile.number_table import MAX_FRAMES, MAX_NODES, NumberTable, address_keys, keys_of, parts_of
 from unspool.profile.process_book import ProcessRow, text
-from unspool.profile.stack_table import MAX_FRAMES, MAX_NODES, StackTable, keys_of, parts_of
 from unspool.profile.tree import Ints
 from unspool.unwind import How
 
@@ -53,7 +53,7 @@ class StackWriter:
         self._connection = connection
         self._binaries: dict[CodeFile, int] = {}
         self._frames: dict[tuple[int, int, bool], int] = {}
-        self._nodes = StackTable()
+        self._nodes = NumberTable()
         self._binary_count = self._frame_count = self._node_count = 0
         self._frames_forgotten = self._nodes_forgotten = False
         self._new_nodes: list[NDArray[np.int64]] = []
@@ -95,18 +95,37 @@ class StackWriter:
     # -------------------------------------------------------------- frames
 
     def _frames_of(self, process: ProcessRow, batch: SampleBatch, stacks: Stacks) -> Ints:
-        frames = np.empty(len(stacks.addresses), np.int64)
+        if process.code_map is not batch.code_map:
+            process.code_map, process.binaries, process.frames = batch.code_map, {}, NumberTable()
+        keys, usable = address_keys(stacks.addresses, stacks.is_return)
+        frames = process.frames.find(keys)
+        frames[~usable] = -1
         for is_return in (False, True):
-            these = stacks.is_return == is_return
-            addresses, which = np.unique(stacks.addresses[these], return_inverse=True)
-            files, relative = batch.code_map.resolve(addresses, np.full(len(addresses), is_return))
-            numbers = self._binaries_of(process, batch, files)
-            known = [
-                self._frame(binary, address, is_return)
-                for binary, address in zip(numbers.tolist(), relative.view(np.int64).tolist(), strict=True)
-            ]
-            frames[these] = np.array(known, np.int64)[which.reshape(-1)]
+            missing = np.flatnonzero((frames < 0) & (stacks.is_return == is_return))
+            if len(missing):
+                addresses, first, which = np.unique(
+                    stacks.addresses[missing], return_index=True, return_inverse=True
+                )
+                numbers = self._new_frames(process, batch.code_map, addresses, is_return)
+                frames[missing] = numbers[which.reshape(-1)]
+                keep = usable[missing[first]]
+                if len(process.frames) + len(first) > _FRAMES_KEPT:
+                    process.frames.clear()
+                process.frames.add(keys[missing[first]][keep], numbers[keep])
         return frames
+
+    def _new_frames(
+        self, process: ProcessRow, code_map: CodeMap, addresses: NDArray[np.uint64], is_return: bool
+    ) -> Ints:
+        """Of distinct addresses."""
+        files, relative = code_map.resolve(addresses, np.full(len(addresses), is_return))
+        for file in np.unique(files).tolist():
+            if file not in process.binaries:
+                process.binaries[file] = self._binary(process, code_map.files[file])
+        pairs = zip(files.tolist(), relative.view(np.int64).tolist(), strict=True)
+        return np.array(
+            [self._frame(process.binaries[file], address, is_return) for file, address in pairs], np.int64
+        )
 
     def _frame(self, binary: int, address: int, is_return: bool) -> int:
         key = (binary, address, is_return)
@@ -128,18 +147,6 @@ class StackWriter:
         self._frame_count += 1
         self._connection.execute("INSERT INTO frames VALUES (?, ?, ?, ?)", (frame, *key))
         return frame
-
-    def _binaries_of(self, process: ProcessRow, batch: SampleBatch, files: NDArray[np.int32]) -> Ints:
-        if process.code_map is not batch.code_map:
-            process.code_map, process.binaries = batch.code_map, {}
-        distinct, which = np.unique(files, return_inverse=True)
-        numbers = []
-        for file in distinct.tolist():
-            if file not in process.binaries:
-                process.binaries[file] = self._binary(process, batch.code_map.files[file])
-            numbers.append(process.binaries[file])
-        result: Ints = np.array(numbers, np.int64)[which.reshape(-1)]
-        return result
 
     def _binary(self, process: ProcessRow, file: CodeFile) -> int:
         """Code without a file is the process' own."""

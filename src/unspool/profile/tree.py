@@ -89,14 +89,15 @@ class Tree:
     def outermost_uses(self, node: Ints, key: Ints) -> NDArray[np.bool_]:
         """Pairs (node[i], key[i]), each once; bool[i]: no caller of the node has the same key."""
         first, last = self._ranges
-        order = np.lexsort((first[node], key))
-        begins, ends, keys = first[node][order], last[node][order], key[order]
+        # Each key gets numbers of its own, so that one sort and one running maximum serve all.
+        offset = key * np.int64(len(self) + 1)
+        order = np.argsort(first[node] + offset, kind="stable")
+        keys, begins, ends = key[order], (first[node] + offset)[order], (last[node] + offset)[order]
         # Ranges of one key lie in each other or apart: one that begins before the farthest end so far lies
-        # inside. Each key gets numbers of its own, so that one running maximum serves all.
-        offset = keys * np.int64(len(self) + 1)
-        farthest = np.maximum.accumulate(ends + offset) if len(keys) else ends
+        # inside.
+        farthest = np.maximum.accumulate(ends) if len(keys) else ends
         inside = np.zeros(len(keys), np.bool_)
-        inside[1:] = (keys[1:] == keys[:-1]) & (begins[1:] + offset[1:] < farthest[:-1])
+        inside[1:] = (keys[1:] == keys[:-1]) & (begins[1:] < farthest[:-1])
         result = np.empty(len(keys), np.bool_)
         result[order] = ~inside
         return result

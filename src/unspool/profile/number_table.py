@@ -1,4 +1,4 @@
-"""Finds the number of a node in the prefix tree of stacks, for many nodes at once.
+"""Finds numbers by keys, for many keys at once: of nodes in the prefix tree of stacks, of frames.
 
 A hash table with open addressing in NumPy arrays: 12 bytes a slot, where a dict would need ten times that.
 """
@@ -14,6 +14,16 @@ MAX_FRAMES = 1 << 28
 MAX_NODES = (1 << 31) - 2
 _EMPTY = np.uint64((1 << 64) - 1)  # no key: there are no MAX_NODES + 1 nodes
 _FACTOR = np.uint64(0x9E37_79B9_7F4A_7C15)  # 2^64 / golden ratio: spreads what differs in low bits
+
+
+def address_keys(
+    addresses: NDArray[np.uint64], is_return: NDArray[np.bool_]
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """One number for each (address, is_return), and which of them no other pair has: those of all addresses
+    that a process or the kernel can have."""
+    upper = addresses >> np.uint64(62)
+    keys = addresses << np.uint64(1) | is_return
+    return keys, ((upper == 0) | (upper == 3)) & (keys != _EMPTY)
 
 
 def keys_of(
@@ -33,7 +43,7 @@ def parts_of(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.in
     return (keys >> np.uint64(33)).astype(np.int64) - 1, frame.astype(np.int64), how.astype(np.int64)
 
 
-class StackTable:
+class NumberTable:
     """From keys to numbers. It grows; how far is for its owner to say."""
 
     def __init__(self) -> None:
@@ -41,22 +51,26 @@ class StackTable:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._make_room(1 << 12)
+        self._make_room(1 << 6)
 
     def __len__(self) -> int:
         return self._count
 
     def find(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Each key's number; -1: it is not here."""
-        found = np.full(len(keys), -1, np.int64)
         slot = self._slots(keys)
-        active = np.arange(len(keys))
+        there = self._keys[slot]
+        hit = there == keys
+        found = np.where(hit, self._numbers[slot], -1).astype(np.int64)
+        active = np.flatnonzero(~hit & (there != _EMPTY))
+        slot = slot[active]
         while len(active):
+            slot = slot + 1 & self._mask
             there = self._keys[slot]
             hit = there == keys[active]
             found[active[hit]] = self._numbers[slot[hit]]
             on = ~hit & (there != _EMPTY)
-            active, slot = active[on], slot[on] + 1 & self._mask
+            active, slot = active[on], slot[on]
         return found
 
     def add(self, keys: NDArray[np.uint64], numbers: NDArray[np.int64]) -> None:
