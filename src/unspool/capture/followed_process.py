@@ -41,7 +41,7 @@ _COST = 0.01  # of the time at most goes into reading it, however long it is
 _FORCED_COST = 0.05  # likewise while the program loads and unloads libraries
 _FIRST_LIST_SECONDS = 1.0  # a program that starts waits so long for tables that are compiled
 _LARGEST_TIME = np.uint64(1 << 60)  # ns; what a program writes into its ring is not trusted
-_UNSEEN = "(threads that ended before they were seen)"
+_UNSEEN = "(what ended threads used after they were last seen)"
 _LOST_WORDS = {
     LostReason.RING_FULL: "the ring was full",
     LostReason.NO_WORKSPACE: "too many threads were sampled at the same time",
@@ -93,6 +93,7 @@ class FollowedProcess:
         self._files = files
         self._settings = settings
         self._watch = ThreadWatch(pid)
+        self._without_trigger: list[int] = []
         self._triggers = ThreadTriggers(area, pid, settings.rate, memory.cookie, rights)
         self._samples = SampleBuffer(pid, 1_000_000_000 // settings.rate, settings.block)
         forked = area.field("origin") == Origin.FORK
@@ -183,7 +184,11 @@ class FollowedProcess:
             if from_outside:
                 self._base_time[tid] = thread.cpu_time
                 self._samples.clocks.begin(tid, thread.cpu_time)
-            self._triggers.begin(tid, self._inner(tid))
+        self._without_trigger += new
+        if self.area.field("state") == AreaState.RUNNING:  # by then the first thread has a timer
+            for tid in self._without_trigger:
+                self._triggers.begin(tid, self._inner(tid))
+            self._without_trigger.clear()
         if ended:
             self._drain()
         for thread in ended:

@@ -46,7 +46,7 @@ class SampleBuffer:
         for ring, tids, weights in pending:
             samples = ring.samples
             flags: NDArray[np.uint8] = samples["flags"].copy()
-            flags[history.stale(samples["epoch"], ring.offsets, ring.addresses)] |= Flag.STALE_MODULES
+            flags[history.stale(samples["epoch"], ring.offsets, ring.addresses)] |= np.uint8(Flag.STALE_MODULES)
             times: NDArray[np.uint64] = np.minimum(samples["time"], _LARGEST_TIME)
             batch = SampleBatch(
                 pid=self._pid,

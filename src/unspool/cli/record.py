@@ -81,7 +81,12 @@ def _pattern(ctx: click.Context, param: click.Parameter, value: str | None) -> r
     "--block", metavar="REGEX", callback=_pattern, help="Drop samples that hit files whose path this finds."
 )
 @click.option(
-    "--rename-threads", "renamings", type=_Renaming(), multiple=True, help="Show threads under other names."
+    "--rename-threads",
+    "renamings",
+    metavar="REGEX=NAME",
+    callback=_renamings,
+    multiple=True,
+    help="Show threads under other names.",
 )
 def record(
     command: tuple[str, ...],

@@ -1,0 +1,190 @@
+"""What unspool makes of what agents write, with an agent that does what the test wants."""
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from tests.fake_agent import FakeAgent
+from unspool.capture.in_process import CaptureSettings, InProcessCapture
+from unspool.capture.samples import (
+    Flag,
+    Happening,
+    Lost,
+    Problem,
+    ProcessEnded,
+    ProcessStarted,
+    SampleBatch,
+    ThreadNamed,
+)
+from unspool.core import ffi, library
+from unspool.unwind import How
+
+PERIOD = 1_000_000_000 // 199
+HOW = [How.INTERRUPTED, How.CFI]
+
+
+@pytest.fixture
+def capture() -> Iterator[InProcessCapture]:
+    """The signals that new threads are sent are for a real agent."""
+    signal.signal(signal.SIGPROF, signal.SIG_IGN)
+    with closing(InProcessCapture(CaptureSettings())) as capture:
+        yield capture
+
+
+class Session:
+    """Runs the capture of this process until the test is done."""
+
+    def __init__(self, capture: InProcessCapture) -> None:
+        self.capture = capture
+        self.agent = FakeAgent(capture.path)
+        self.happenings: list[Happening] = []
+        capture.watch(os.getpid())
+        self._steps = capture.happenings()
+        self._seen = threading.Event()
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Go on until this is so."""
+        for happening in self._steps:
+            self.happenings.append(happening)
+            if done():
+                return
+        assert done()
+
+    def published(self) -> None:
+        """Until the agent has a list of modules."""
+        while not self.agent.epoch:
+            self.step()
+
+    def step(self) -> None:
+        """One look at everything."""
+        self.happenings += self.capture._look(None)
+
+    def finish(self) -> list[Happening]:
+        self.capture.stop()
+        self.happenings += self._steps
+        return self.happenings
+
+    def samples(self) -> list[SampleBatch]:
+        return [happening for happening in self.happenings if isinstance(happening, SampleBatch)]
+
+
+def code() -> int:
+    """An address in libunspool.so."""
+    return int(ffi.cast("uintptr_t", ffi.addressof(library, "unspool_walk")))
+
+
+def test_samples_with_their_binaries_and_weights(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    session.published()
+    session.agent.sample([code(), code() + 1], HOW, 10**12)
+    session.agent.sample([code()], HOW[:1], 10**12 + PERIOD)
+    happenings = session.finish()
+    (batch,) = session.samples()
+    assert isinstance(happenings[0], ProcessStarted) and happenings[0].pid == os.getpid()
+    assert isinstance(happenings[-1], ProcessEnded)
+    assert batch.tids.tolist() == [threading.get_native_id()] * 2
+    assert batch.weights[1] == PERIOD
+    files, relative = batch.code_map.resolve(batch.addresses, batch.is_return)
+    assert {batch.code_map.files[n].path.rpartition("/")[2] for n in files} == {"libunspool.so"}
+    assert relative[1] == relative[0] + 1
+    assert batch.complete.all()
+
+
+def test_modules_have_tables(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    session.published()
+    modules = session.agent.modules()
+    (own,) = [m for m in modules if m["start"] <= code() < m["end"]]
+    while not own["table"]:  # it may be compiled first
+        session.step()
+        (own,) = [m for m in session.agent.modules() if m["start"] <= code() < m["end"]]
+    assert own["table"] >= 1 << 32
+    assert (modules["start"][1:] >= modules["end"][:-1]).all()
+
+
+def test_threads_have_names(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    session.step()
+    names = [h.name for h in session.happenings if isinstance(h, ThreadNamed)]
+    assert names
+
+
+def test_a_sample_of_code_that_is_mapped_no_more_is_stale(capture: InProcessCapture) -> None:
+    """Its epoch is that of a list that has changed since."""
+    session = Session(capture)
+    session.published()
+    (process,) = capture._followed.values()
+    start = code() & ~0xFFF
+    process._history.version += 1
+    process._history._changes[process._history.version] = [(start, start + 0x1000)]
+    session.agent.sample([code()], HOW[:1], PERIOD)
+    session.agent.sample([0x1000], HOW[:1], 2 * PERIOD)
+    session.finish()
+    (batch,) = session.samples()
+    assert batch.flags.tolist() == [Flag.STALE_MODULES, 0]
+    assert batch.complete.tolist() == [False, True]
+
+
+def test_lost_samples_are_told_once(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    session.published()
+    session.agent.fields["lost"][0] = 3
+    session.step()
+    session.agent.fields["lost"][0] = 5
+    session.finish()
+    lost = [h for h in session.happenings if isinstance(h, Lost)]
+    assert [(h.reason, h.count) for h in lost] == [("the ring was full", 3), ("the ring was full", 2)]
+
+
+def test_notes_become_problems(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    session.published()
+    session.agent.fields["notes"] = 1
+    session.finish()
+    assert any("SIGPROF itself" in h.text for h in session.happenings if isinstance(h, Problem))
+
+
+@pytest.mark.parametrize("where", [0, 4])
+def test_a_damaged_ring_ends_the_samples_of_its_process_only(capture: InProcessCapture, where: int) -> None:
+    from unspool.capture.session_layout import AREA_SIZE
+
+    session = Session(capture)
+    session.published()
+    session.agent.sample([code()], HOW[:1], PERIOD)
+    session.agent.memory[AREA_SIZE + where] ^= 0xFF
+    session.finish()
+    assert session.samples() == []
+    assert isinstance(session.happenings[-1], Problem)
+
+
+def test_refusals_are_told(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    session.agent.header["refusals"][0] = (77, 3)
+    session.agent.header["refusal_count"] = 1
+    session.finish()
+    problems = [h for h in session.happenings if isinstance(h, Problem) and h.pid == 77]
+    assert len(problems) == 1 and "ulimit -v" in problems[0].text
+
+
+def test_blocked_files_lose_their_samples(capture: InProcessCapture) -> None:
+    with closing(InProcessCapture(CaptureSettings(block=re.compile("libunspool")))) as capture:
+        session = Session(capture)
+        session.published()
+        session.agent.sample([code()], HOW[:1], PERIOD)
+        session.agent.sample([0x1000, code()], HOW, 2 * PERIOD)
+        session.finish()
+    (batch,) = session.samples()
+    assert batch.addresses.tolist() == [0x1000, code()]
+    assert [h.count for h in session.happenings if isinstance(h, Lost)] == [1]
+
+
+def test_an_area_of_a_process_that_is_gone_is_given_back(capture: InProcessCapture) -> None:
+    agent = FakeAgent(capture.path, 3, pid=4_000_000)
+    assert list(capture._look(None)) == []
+    assert agent.header["claims"][3] == 0
+    assert agent.fields["pid"] == 0
