@@ -135,13 +135,14 @@ void serve_requests(const struct session_header *header, struct session_area *ar
 void arm_again(const struct session_header *header, struct session_slot *slot, uint64_t cpu_time) {
     if (!hold(slot, SESSION_SLOT_TIMER))
         return;
-    /* Periods from due to due, so that the rate holds although the clock is looked at once a tick. Who is
-     * late by more than that had the signal blocked. */
-    uint64_t due = slot->due + header->period;
-    if (due <= cpu_time || due > cpu_time + header->period)
+    /* From due to due, so that the rate holds although the clock is looked at once a tick; a little in the
+     * future, or the signal would come before anything else has run. Who is very late had the signal blocked.
+     */
+    uint64_t due = slot->due + header->period, soonest = cpu_time + header->period / 4;
+    if (due + 2 * header->period < cpu_time)
         due = cpu_time + header->period;
     slot->due = due;
-    arm(slot->timer_id, due);
+    arm(slot->timer_id, due < soonest ? soonest : due);
     let_go(slot, SESSION_SLOT_TIMER);
     serve_slot(header, slot); /* what was wished meanwhile */
 }
