@@ -12,9 +12,14 @@ import click
 # Verb -> module with a click command of the same name.
 _VERBS = {
     "doctor": "unspool.cli.doctor",
+    "export": "unspool.cli.export",
     "import": "unspool.cli.import_",
+    "query": "unspool.cli.query",
     "record": "unspool.cli.record",
+    "report": "unspool.cli.report",
     "stack": "unspool.cli.stack",
+    "symbolize": "unspool.cli.symbolize",
+    "view": "unspool.cli.view",
     "unwind-info": "unspool.cli.unwind_info",
 }
 

@@ -212,7 +212,7 @@ class _Loader:
         named = len(functions)
         made, number = _address_names(frames, binaries, unnamed)
         binary_of = [frames["frame_binary"][frame] for frame in made.values()]
-        of_binary += [-1 if _is_without_file(binaries[binary]) else int(binary) for binary in binary_of]
+        of_binary += [int(binary) for binary in binary_of]
         entries[unnamed] = 1
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(entries, out=offsets[1:])
@@ -262,10 +262,6 @@ def _address_names(
         number[i] = numbers.setdefault(key, len(numbers))
         made.setdefault(key, frame)
     return made, number
-
-
-def _is_without_file(file: CodeFile) -> bool:
-    return file.kind in (BinaryKind.JIT, BinaryKind.UNKNOWN)
 
 
 def _check_integers(*values: object) -> None:

@@ -96,7 +96,7 @@ class Profile:
     known), line_number int32[k] (0: not known). A frame without a name has a function "libfoo.so+0x1234".
 
     functions, files: their names; functions of different binaries may have the same. function_binary:
-    int32[functions], -1: code without a file. function_is_named: bool[functions], False: "libfoo.so+0x1234".
+    int32[functions], -1: JIT code with a name. function_is_named: bool[functions], False: "libfoo.so+0x1234".
     """
 
     path: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from unspool.binaries import Binary
 from unspool.capture.samples import BinaryKind, CodeFile
 from unspool.profile.binary_search import FoundBinary, find_binary
+from unspool.profile.database import open_for_writing, translated
 from unspool.profile.process_book import text
 from unspool.symbols import Location, Symbolizer
 
@@ -102,8 +104,9 @@ class Namer:
         self._progress = progress or (lambda progress: None)
         self._done = self._total = 0
 
-    def name_files(self) -> None:
-        """All binaries whose file is found; what is known of others stays. Raises sqlite3.Error."""
+    def name_files(self) -> list[tuple[CodeFile, str, str]]:
+        """All binaries whose file is found; what is known of others stays. Returns what was found now of
+        each: state and note, as in model.Symbols. Raises sqlite3.Error."""
         counts = dict(
             self._connection.execute("SELECT binary, count(*) FROM frames GROUP BY binary").fetchall()
         )
@@ -112,18 +115,22 @@ class Namer:
         outermost = self._connection.execute("SELECT DISTINCT frame FROM stacks WHERE parent IS NULL")
         self._outermost = np.array(sorted(frame for (frame,) in outermost), np.int64)
         self._names = Names(self._connection)
+        results = []
         for number, file in binaries:
             self._progress(NamingProgress(self._done, self._total, file.path))
             opened = self._opened.get(file)
             found = find_binary(file, self._debug_dirs) if opened is None else FoundBinary(opened)
+            state, note = found.state, found.note
             if found.binary is None:
-                self._set_state(number, found.state, None, found.note)
+                self._set_state(number, state, None, note)
             else:
-                self._name(number, found.binary, found.note)
+                state, note = self._name(number, found.binary, note)
                 if opened is None:
                     found.binary.close()
+            results.append((file, state, note))
         self._progress(NamingProgress(self._total, self._total, ""))
         self._remove_unused()
+        return results
 
     def _files(self) -> list[tuple[int, CodeFile]]:
         sql = """SELECT id, path, build_id, arch, kind, image_address, size, mtime FROM binaries
@@ -133,7 +140,7 @@ class Namer:
             for number, path, build_id, arch, kind, *rest in self._connection.execute(sql)
         ]
 
-    def _name(self, number: int, binary: Binary, note: str) -> None:
+    def _name(self, number: int, binary: Binary, note: str) -> tuple[str, str]:
         sql = "SELECT id, address, is_return_address FROM frames WHERE binary = ? ORDER BY id"
         frames = np.array(self._connection.execute(sql, (number,)).fetchall(), np.int64).reshape(-1, 3)
         for start in range(0, len(frames), _AT_ONCE):
@@ -143,8 +150,9 @@ class Namer:
             self._progress(NamingProgress(self._done, self._total, binary.path))
         findings = self._symbolizer.findings(binary, ask_packages=False)
         state = "lines" if findings.has_lines else "functions" if findings.symbol_count else "none"
-        notes = [note, *(found.what for found in findings.notes)]
-        self._set_state(number, state, findings.debug_file, "; ".join(note for note in notes if note))
+        note = "; ".join(filter(None, [note, *(found.what for found in findings.notes)]))
+        self._set_state(number, state, findings.debug_file, note)
+        return state, note
 
     def _locations(self, binary: Binary, frames: NDArray[np.int64]) -> list[tuple[Location, ...]]:
         """For frames (id, address, is_return_address). Nobody called what lies below some first functions of
@@ -194,3 +202,19 @@ class Namer:
                 "DROP TABLE used",
             ):
                 self._connection.execute(statement)
+
+
+def name_again(
+    path: str,
+    symbolizer: Symbolizer,
+    debug_dirs: Sequence[str],
+    progress: Callable[[NamingProgress], None],
+) -> list[tuple[CodeFile, str, str]]:
+    """Names the frames of a recording that is not being written any more. Returns what was found now of each
+    binary: state and note, as in model.Symbols. Raises RecordingError."""
+    with closing(open_for_writing(path)) as connection, translated(path):
+        connection.execute("BEGIN IMMEDIATE")
+        namer = Namer(connection, symbolizer, debug_dirs=debug_dirs, progress=progress)
+        results = namer.name_files()
+        connection.execute("COMMIT")
+        return results

@@ -1,0 +1,53 @@
+"""`unspool report`: what a recording says, and how far that is true."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+
+import click
+
+from unspool.capture.samples import BinaryKind
+from unspool.cli.columns import width
+from unspool.cli.report_text import report_text
+from unspool.cli.stack_text import printable
+from unspool.profile import Profile, RecordingError
+from unspool.profile.report import report_of
+from unspool.profile.truth import NamelessBinary
+from unspool.symbols.debug_packages import install_command
+
+_ASKED, _WORTH_ASKING = 3, 0.01  # the package database takes half a second a binary
+
+
+@click.command(short_help="What a recording says, and how far that is true.")
+@click.argument("file", type=click.Path())
+@click.option("-n", "--limit", type=click.IntRange(1), default=15, help="At most so many lines a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def report(file: str, limit: int, as_json: bool) -> None:
+    """Print totals, the hottest functions and lines, threads, and the truth report: which stacks are
+    complete, guessed or cut, how frames were found, what was lost, not sampled or has no names.
+
+    FILE may still be written.
+    """
+    try:
+        found = report_of(Profile.open(file), limit)
+    except RecordingError as error:
+        raise click.ClickException(printable(str(error))) from None
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=1))
+        return
+    for line in report_text(found, _commands(found.nameless), width()):
+        click.echo(line)
+
+
+def _commands(binaries: Sequence[NamelessBinary]) -> dict[str, str]:
+    """What brings the debug information of those that matter most."""
+    asked = [
+        binary.path
+        for binary in binaries
+        if binary.kind is BinaryKind.FILE
+        and binary.state in ("functions", "none")
+        and binary.self_share >= _WORTH_ASKING
+    ][:_ASKED]
+    with ThreadPoolExecutor(max_workers=_ASKED) as pool:
+        return dict(zip(asked, pool.map(install_command, asked), strict=True))

@@ -1,0 +1,268 @@
+"""A report as lines of text, readable at 80 columns. Yields lines; whoever calls prints them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+import click
+
+from unspool.capture.samples import BinaryKind, Flag
+from unspool.cli.columns import amount, fitted, percent, table
+from unspool.cli.stack_frames import ENDS
+from unspool.cli.stack_text import printable
+from unspool.profile.report import EventReport, HotFunction, Report
+from unspool.profile.truth import NamelessBinary, Share, Truth
+
+_BINARY, _PLACE, _THREAD = 18, 30, 16  # columns at most
+_INDENT = "  "
+_SHOWN_CUTS, _SHOWN_BINARIES, _SHOWN_PROBLEMS = 8, 8, 10
+_WORTH_TELLING = 0.0005  # of the time
+_FACTS = ("command", "via", "rate")  # of Report.meta, in this order
+
+_STATES = {
+    "functions": "functions only, no lines and inlined calls",
+    "none": "no symbols",
+    "missing": "its file was not found",
+    "changed": "its file is another one now",
+    "": "nobody has looked for its names yet",
+}
+_REMEDIES = {
+    BinaryKind.JIT: "record with the runtime's perf map, such as node --perf-basic-prof",
+    BinaryKind.KERNEL: "sysctl kernel.kptr_restrict=0, then record again",
+}
+
+_FLAGS = {
+    Flag.STALE_MODULES: "the memory map changed meanwhile",
+    Flag.NO_TABLE_YET: "a library's unwind table was not there yet",
+    Flag.KERNEL_CALLER_UNKNOWN: "time in the kernel, its caller not known",
+    Flag.JOINED: "continued by the kernel's chain of frame pointers",
+}
+
+
+def report_text(report: Report, commands: Mapping[str, str], width: int | None) -> Iterator[str]:
+    """commands: for paths of binaries without names, the command that brings their debug information. width:
+    of the terminal; None: nothing is cut."""
+    yield from _head(report)
+    for event in report.events:
+        yield ""
+        yield from _event_text(event, report, width)
+    yield ""
+    yield from _rest_text(report, commands, width)
+
+
+def _head(report: Report) -> Iterator[str]:
+    yield click.style(printable(report.path), bold=True)
+    for key in _FACTS:
+        if key in report.meta:
+            unit = " Hz" if key == "rate" else ""
+            yield f"{_INDENT}{key:<9}{printable(str(report.meta[key]))}{unit}"
+    started = printable(str(report.meta.get("started", "")))
+    if report.duration is not None:
+        started += f"{', ' if started else ''}{amount(report.duration, 'nanoseconds')} long"
+    yield f"{_INDENT}{'started':<9}{started}"
+    if not report.is_finished:
+        words = "not finished: it is still being written, or its writer died; names may be missing"
+        yield _INDENT + click.style(words, fg="yellow")
+
+
+def _event_text(report: EventReport, whole: Report, width: int | None) -> Iterator[str]:
+    name, unit = report.event
+    words = f"{amount(report.weight, unit)} in {report.samples:,} {_plural(report.samples, 'sample')}"
+    yield _heading(f"event {name} ({unit})", words)
+    if not report.samples:
+        yield f"{_INDENT}no samples"
+        return
+    yield ""
+    yield from _functions_text("hottest functions by self", report.by_self, report, width)
+    yield ""
+    yield from _functions_text(
+        "hottest functions by total (with what they call)", report.by_total, report, width
+    )
+    if report.lines:
+        yield ""
+        yield from _lines_text(report, width)
+    yield ""
+    yield from _threads_text(report, width)
+    if len(report.processes) > 1:
+        yield ""
+        yield from _processes_text(report, width)
+    yield ""
+    yield from _truth_text(report.truth, report, whole, width)
+
+
+def _heading(title: str, rest: str = "") -> str:
+    return click.style(printable(title), bold=True) + (f"  {rest}" if rest else "")
+
+
+def _indented(lines: Iterator[str], width: int | None) -> Iterator[str]:
+    """The first line is a heading."""
+    for number, line in enumerate(lines):
+        text = _INDENT + fitted(line, None if width is None else width - len(_INDENT))
+        yield click.style(text, dim=True) if number == 0 else text
+
+
+def _functions_text(
+    title: str, functions: list[HotFunction], report: EventReport, width: int | None
+) -> Iterator[str]:
+    yield _heading(title)
+    unit, whole = report.event.unit, report.weight
+    rows = [
+        [
+            percent(found.self_weight, whole),
+            amount(found.self_weight, unit),
+            percent(found.total_weight, whole),
+            amount(found.total_weight, unit),
+            _base(found.binary),
+            found.function,
+        ]
+        for found in functions
+    ]
+    limits = (None, None, None, None, _BINARY, None)
+    yield from _indented(
+        table(("self", "", "total", "", "binary", "function"), rows, limits, numbers=4), width
+    )
+
+
+def _lines_text(report: EventReport, width: int | None) -> Iterator[str]:
+    yield _heading("hottest lines")
+    rows = [
+        [
+            percent(found.self_weight, report.weight),
+            amount(found.self_weight, report.event.unit),
+            percent(found.total_weight, report.weight),
+            _base(found.file) + (f":{found.line}" if found.line else ""),
+            found.function,
+        ]
+        for found in report.lines
+    ]
+    limits = (None, None, None, _PLACE, None)
+    yield from _indented(table(("self", "", "total", "line", "function"), rows, limits, numbers=3), width)
+
+
+def _threads_text(report: EventReport, width: int | None) -> Iterator[str]:
+    yield _heading("threads")
+    unit = report.event.unit
+    with_time = any(use.cpu_time is not None for use in report.threads)
+    with_pid = len(report.processes) > 1
+    rows = []
+    for use in report.threads:
+        times = [_optional(use.cpu_time), _optional(use.not_sampled)] if with_time else []
+        shares = [percent(use.weight, report.weight), amount(use.weight, unit), f"{use.samples:,}"]
+        rows.append([*shares, *times, *([str(use.pid)] if with_pid else []), str(use.tid), use.name])
+    optional = [*(["cpu time", "not sampled"] if with_time else []), *(["pid"] if with_pid else [])]
+    heading = ["sampled", "", "samples", *optional, "tid", "name"]
+    limits = [*[None] * (len(heading) - 1), _THREAD]
+    yield from _indented(table(heading, rows, limits, numbers=len(heading) - 1), width)
+    if report.hidden_threads:
+        yield _more(report.hidden_threads, "thread")
+
+
+def _processes_text(report: EventReport, width: int | None) -> Iterator[str]:
+    yield _heading("processes")
+    rows = [
+        [
+            percent(use.weight, report.weight),
+            amount(use.weight, report.event.unit),
+            f"{use.threads:,}",
+            str(use.pid),
+            use.command,
+        ]
+        for use in report.processes
+    ]
+    limits = (None, None, None, None, None)
+    yield from _indented(table(("sampled", "", "threads", "pid", "command"), rows, limits, numbers=4), width)
+    if report.hidden_processes:
+        yield _more(report.hidden_processes, "process", "processes")
+
+
+def _more(count: int, one: str, many: str = "") -> str:
+    return click.style(f"{_INDENT}… {count:,} more {one if count == 1 else many or one + 's'}", dim=True)
+
+
+def _plural(count: int, word: str) -> str:
+    return word if count == 1 else word + "s"
+
+
+def _optional(nanoseconds: int | None) -> str:
+    return "?" if nanoseconds is None else amount(nanoseconds, "nanoseconds")
+
+
+def _base(path: str | None) -> str:
+    return "[jit]" if path is None else PurePosixPath(path).name or path
+
+
+# ------------------------------------------------------------------ the truth report
+
+
+def _truth_text(truth: Truth, report: EventReport, whole: Report, width: int | None) -> Iterator[str]:
+    yield _heading("how far this is true", f"percent of {printable(report.event.name)}, and samples")
+    shares = (
+        ("complete", truth.complete, "to the root, every frame proved", None),
+        ("guessed", truth.guessed, "to the root, with something unproved", "yellow"),
+        ("cut", truth.cut, "ended before the root", "red"),
+    )
+    for name, share, meaning, colour in shares:
+        text = f"{_INDENT}{name:<9}{_share_text(share, report)}  {meaning}"
+        yield click.style(text, fg=colour if share.samples else None)
+    for cut in truth.cuts[:_SHOWN_CUTS]:
+        why = "the kernel's caller is not known" if cut.end is None else ENDS[cut.end]
+        where = f", in {_base(cut.binary)}" if cut.end is not None else ""
+        yield _line(f"{'':<9}{_share_text(cut.share, report)}  {why}{where}", width)
+    if len(truth.cuts) > _SHOWN_CUTS:
+        yield f"{_INDENT}{'':<9}… and {len(truth.cuts) - _SHOWN_CUTS} other kinds"
+    for flag, share in truth.marked.items():
+        yield _line(f"{'marked':<9}{_share_text(share, report)}  {_FLAGS[flag]}", width)
+    frames = sum(found.frames for found in truth.frames)
+    yield f"{_INDENT}frames by how they were found"
+    for found in truth.frames:
+        words = f"{'guess: ' if found.guessed else ''}{found.how.name.lower().replace('_', ' ')}"
+        text = _line(f"{'':<9}{percent(found.frames, frames):>7} {found.frames:>12,}  {words}", width)
+        yield click.style(text, fg="yellow" if found.guessed else None)
+    if truth.cpu_time is not None and truth.not_sampled is not None:
+        share_text = percent(truth.not_sampled, truth.cpu_time)
+        times = f"{_optional(truth.not_sampled)} of {_optional(truth.cpu_time)} CPU time"
+        yield _line(f"not sampled  {times} ({share_text})", width)
+    elif report.event.unit == "nanoseconds":
+        yield _line("not sampled  unknown: the kernel's figure of the CPU time was not recorded", width)
+
+
+def _share_text(share: Share, report: EventReport) -> str:
+    return (
+        f"{percent(share.weight, report.weight):>7} {share.samples:>12,} {_plural(share.samples, 'sample')}"
+    )
+
+
+def _line(text: str, width: int | None) -> str:
+    return _INDENT + fitted(text, None if width is None else width - len(_INDENT))
+
+
+def _rest_text(report: Report, commands: Mapping[str, str], width: int | None) -> Iterator[str]:
+    yield _heading("lost samples", "none" if not report.lost else f"{sum(report.lost.values()):,}")
+    for reason, count in sorted(report.lost.items(), key=lambda item: -item[1]):
+        yield _line(f"{count:>12,}  {reason}", width)
+    nameless = [binary for binary in report.nameless if binary.self_share >= _WORTH_TELLING]
+    yield _heading("binaries without names or lines", "" if nameless else "none with a share of the time")
+    for binary in nameless[:_SHOWN_BINARIES]:
+        yield _line(f"{100 * binary.self_share:>5.1f} % self  {_base(binary.path)}: {_why(binary)}", width)
+        remedy = commands.get(binary.path) or _REMEDIES.get(binary.kind)
+        if remedy:
+            yield f"{'':<16}{click.style(printable(remedy), bold=True)}"
+    if len(nameless) > _SHOWN_BINARIES:
+        yield _more(len(nameless) - _SHOWN_BINARIES, "binary", "binaries")
+    if any(binary.kind is BinaryKind.FILE for binary in nameless):
+        again = click.style(f"unspool symbolize {shlex.quote(printable(report.path))}", bold=True)
+        yield f"{_INDENT}then: {again}  (--debug-dir DIRECTORY, --debuginfod)"
+    if report.problems:
+        yield _heading("problems")
+        for problem in report.problems[:_SHOWN_PROBLEMS]:
+            yield f"{_INDENT}{printable(problem)}"
+        if len(report.problems) > _SHOWN_PROBLEMS:
+            yield _more(len(report.problems) - _SHOWN_PROBLEMS, "problem")
+
+
+def _why(binary: NamelessBinary) -> str:
+    if binary.kind in _REMEDIES:
+        return "nobody named its code"
+    return _STATES.get(binary.state, binary.state)
