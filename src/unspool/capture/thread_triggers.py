@@ -119,7 +119,7 @@ class ThreadTriggers:
 
     def _ask(self, thread: _Thread) -> None:
         wish = Wish.OUTSIDE if self._wants_events else Wish.TIMER
-        if thread.event < 0 and not self._has_timer(thread):
+        if thread.event < 0 and (self._wants_events or not self._has_timer(thread)):
             period = self._period if self._wants_events else _BOOTSTRAP_PERIOD
             try:
                 thread.event = self._rights.open(thread.tid, period)
