@@ -131,14 +131,13 @@ def _lines_text(report: EventReport, width: int | None) -> Iterator[str]:
         [
             percent(found.self_weight, report.weight),
             amount(found.self_weight, report.event.unit),
-            percent(found.total_weight, report.weight),
             _base(found.file) + (f":{found.line}" if found.line else ""),
             found.function,
         ]
         for found in report.lines
     ]
-    limits = (None, None, None, _PLACE, None)
-    yield from _indented(table(("self", "", "total", "line", "function"), rows, limits, numbers=3), width)
+    limits = (None, None, _PLACE, None)
+    yield from _indented(table(("self", "", "line", "function"), rows, limits, numbers=2), width)
 
 
 def _threads_text(report: EventReport, width: int | None) -> Iterator[str]:
@@ -204,16 +203,16 @@ def _truth_text(truth: Truth, report: EventReport, whole: Report, width: int | N
         ("cut", truth.cut, "ended before the root", "red"),
     )
     for name, share, meaning, colour in shares:
-        text = f"{_INDENT}{name:<9}{_share_text(share, report)}  {meaning}"
+        text = f"{_INDENT}{name:<9}{_share_text(share, report)} {meaning}"
         yield click.style(text, fg=colour if share.samples else None)
     for cut in truth.cuts[:_SHOWN_CUTS]:
         why = "the kernel's caller is not known" if cut.end is None else ENDS[cut.end]
         where = f", in {_base(cut.binary)}" if cut.end is not None else ""
-        yield _line(f"{'':<9}{_share_text(cut.share, report)}  {why}{where}", width)
+        yield _line(f"{'':<9}{_share_text(cut.share, report)} {why}{where}", width)
     if len(truth.cuts) > _SHOWN_CUTS:
         yield f"{_INDENT}{'':<9}… and {len(truth.cuts) - _SHOWN_CUTS} other kinds"
     for flag, share in truth.marked.items():
-        yield _line(f"{'marked':<9}{_share_text(share, report)}  {_FLAGS[flag]}", width)
+        yield _line(f"{'marked':<9}{_share_text(share, report)} {_FLAGS[flag]}", width)
     frames = sum(found.frames for found in truth.frames)
     yield f"{_INDENT}frames by how they were found"
     for found in truth.frames:
@@ -229,9 +228,8 @@ def _truth_text(truth: Truth, report: EventReport, whole: Report, width: int | N
 
 
 def _share_text(share: Share, report: EventReport) -> str:
-    return (
-        f"{percent(share.weight, report.weight):>7} {share.samples:>12,} {_plural(share.samples, 'sample')}"
-    )
+    samples = f"{share.samples:>12,} {_plural(share.samples, 'sample')}"
+    return f"{percent(share.weight, report.weight):>7} {samples:<20}"
 
 
 def _line(text: str, width: int | None) -> str:

@@ -70,6 +70,7 @@ class _Loader:
     def profile(self, path: str) -> Profile:
         meta = {str(key): value for key, value in self._rows("SELECT key, value FROM meta")}
         _require(all(isinstance(value, str | int) for value in meta.values()), "a fact without a value")
+        meta = self._times() | meta
         events = [Event(str(name), str(unit)) for name, unit in self._table("events", "name, unit")]
         processes = self._processes()
         threads = self._threads(len(processes))
@@ -93,6 +94,12 @@ class _Loader:
             **frames,
             **binaries,
         )
+
+    def _times(self) -> dict[str, str | int]:
+        """Of the first and the last sample, if nobody said better."""
+        first, last = self._rows("SELECT min(time), max(time) FROM samples").fetchone()
+        _check_integers(first, last)
+        return {} if first is None else {"start_time": first, "end_time": last}
 
     def _rows(self, sql: str) -> sqlite3.Cursor:
         return self._connection.execute(sql)

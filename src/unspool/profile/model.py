@@ -78,8 +78,10 @@ class LostSamples:
 class Profile:
     """n samples, s nodes of stacks, f frames, k entries of lines, p places; all numbers are indices.
 
-    meta: what the source said of the recording. is_finished: False: its writer still writes or died; names
-    may be missing. binary_process: int32[binaries], whose code without a file it is, else -1.
+    meta: what the source said of the recording: started (wall clock), start_time, end_time (nanoseconds; of
+    the first and the last sample, if it did not say), command, rate, via, ... is_finished: False: its writer
+    still writes or died; names may be missing. binary_process: int32[binaries], whose code without a file it
+    is, else -1.
 
     Samples: sample_event int32[n], sample_thread int32[n], sample_stack int32[n] (the innermost frame's
     node), sample_weight int64[n] (in the event's unit), sample_end uint8[n] (StackEnd), sample_flags uint8[n]

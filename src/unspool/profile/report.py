@@ -31,7 +31,6 @@ class HotLine:
     line: int
     function: str
     self_weight: int
-    total_weight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +109,7 @@ def report_of(profile: Profile, limit: int) -> Report:
 
 def _duration(profile: Profile) -> int | None:
     start, end = profile.meta.get("start_time"), profile.meta.get("end_time")
-    if isinstance(start, int) and isinstance(end, int):
-        return end - start
-    return None if not len(profile.sample_time) else int(np.ptp(profile.sample_time))
+    return end - start if isinstance(start, int) and isinstance(end, int) else None
 
 
 def _problem(profile: Profile, process: int | None, text: str) -> str:
@@ -152,7 +149,7 @@ def _function(profile: Profile, function: int, own: Ints, total: Ints) -> HotFun
 
 
 def _lines(profile: Profile, event: int, limit: int) -> list[HotLine]:
-    own, total = profile.place_self_weights(event), profile.place_total_weights(event)
+    own = profile.place_self_weights(event)
     own[profile.place_file < 0] = 0
     return [
         HotLine(
@@ -160,7 +157,6 @@ def _lines(profile: Profile, event: int, limit: int) -> list[HotLine]:
             int(profile.place_number[place]),
             profile.functions[profile.place_function[place]],
             int(own[place]),
-            int(total[place]),
         )
         for place in _largest(own, limit)
     ]
