@@ -7,6 +7,7 @@ was read after they were taken, so that none is resolved with a map that was not
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -40,6 +41,7 @@ _MAP_SECONDS = 0.2  # between two readings of a process' memory map
 _COST = 0.01  # of the time at most goes into reading it, however long it is
 _FORCED_COST = 0.05  # likewise while the program loads and unloads libraries
 _FIRST_LIST_SECONDS = 1.0  # a program that starts waits so long for tables that are compiled
+_UNHEARD = 100_000_000  # ns of CPU time that a thread must have used to be missed
 _LARGEST_TIME = np.uint64(1 << 60)  # ns; what a program writes into its ring is not trusted
 _UNSEEN = "(what ended threads used after they were last seen)"
 _LOST_WORDS = {
@@ -135,6 +137,7 @@ class FollowedProcess:
                 yield from self._names()
                 self._total_cpu_time = self._watch.process_cpu_time()
                 self._check_seccomp()
+                self._check_blocked()
         except ProcessLookupError:
             self.has_ended = True
         self._drain()
@@ -238,6 +241,16 @@ class FollowedProcess:
             self.area.set_field("quiet", 1)
             self._notes_seen |= Note.SECCOMP
             self._files.problems.append(f"process {self.pid}: {_NOTE_WORDS[Note.SECCOMP]}")
+
+    def _check_blocked(self) -> None:
+        """Threads that use the CPU and yet never took a sample."""
+        for tid in self._triggers.unsettled():
+            thread = self._watch.threads.get(tid)
+            if thread is not None and thread.cpu_time > _UNHEARD and self._watch.blocks(tid, signal.SIGPROF):
+                self._problem(
+                    f"thread {thread.name} blocks SIGPROF, as threads do that block all signals: it is not "
+                    "sampled as long as it does; --via perf can watch it"
+                )
 
     # ------------------------------------------------------------ samples
 

@@ -111,11 +111,13 @@ class ThreadTriggers:
         if self._ended_slots:
             self._ended_slots = [s for s in self._ended_slots if not self._area.core.release_slot(s)]
 
+    def unsettled(self) -> list[int]:
+        """Threads that have not made their timers yet."""
+        return [thread.tid for thread in self._threads.values() if not thread.settled]
+
     def waiting(self) -> list[int]:
         """Threads whose CPU time must be watched, since only a signal can make them take samples."""
-        if self._rights.allowed:
-            return []
-        return [thread.tid for thread in self._threads.values() if not thread.settled]
+        return [] if self._rights.allowed else self.unsettled()
 
     def _ask(self, thread: _Thread) -> None:
         wish = Wish.OUTSIDE if self._wants_events else Wish.TIMER

@@ -100,10 +100,16 @@ class ThreadWatch:
 
     def seccomp_mode(self) -> int:
         """0 none, 1 strict, 2 filters."""
-        for line in self._text("status").splitlines():
-            if line.startswith(b"Seccomp:"):
-                return int(line.split()[1])
-        return 0
+        return int(self._status("status", b"Seccomp:") or b"0")
+
+    def blocks(self, tid: int, number: int) -> bool:
+        """Whether a thread has blocked a signal."""
+        mask = int(self._status(f"task/{tid}/status", b"SigBlk:") or b"0", 16)
+        return bool(mask >> (number - 1) & 1)
+
+    def _status(self, path: str, field: bytes) -> bytes:
+        lines = self._text(path).splitlines()
+        return next((line[len(field) :].strip() for line in lines if line.startswith(field)), b"")
 
     def _tids(self) -> set[int]:
         try:

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -27,6 +27,7 @@ from unspool.cli.downloads import Downloads
 from unspool.cli.record_output import Output
 from unspool.cli.record_tally import Tally, duration
 from unspool.cli.stack_text import printable
+from unspool.export import FORMATS, ExportError
 from unspool.profile import RecordingError, RecordingWriter
 from unspool.profile.naming import NamingProgress
 from unspool.symbols import Symbolizer
@@ -71,7 +72,9 @@ def _pattern(ctx: click.Context, param: click.Parameter, value: str | None) -> r
     "-d", "--duration", "seconds", type=click.FloatRange(0, min_open=True), help="Stop after so many seconds."
 )
 @click.option("-o", "--output", type=click.Path(), help="Where to write; its suffix chooses the format.")
-@click.option("-f", "--format", "format_", help="Format of the output, if its suffix does not say it.")
+@click.option(
+    "-f", "--format", "format_", type=click.Choice(list(FORMATS)), help="Else OUTPUT's suffix says it."
+)
 @click.option(
     "--via", type=click.Choice(["auto", "in-process", "perf"]), default="auto", help="How to take samples."
 )
@@ -113,7 +116,7 @@ def record(
     try:
         wanted = Output.of(output, format_)
         capture = InProcessCapture(CaptureSettings(rate, follow, block))
-    except (CaptureError, RecordingError) as error:
+    except (CaptureError, ExportError) as error:
         raise click.ClickException(printable(str(error))) from None
     with closing(capture):
         sys.exit(_Recording(capture, command, wanted, renamings).run(seconds))
@@ -141,12 +144,12 @@ class _Recording:
     def run(self, seconds: float | None) -> int:
         """The exit status."""
         started = time.monotonic()
+        self._handle_signals()
         try:
             pid = self.capture.launch(self.command)
         except CaptureError as error:
             click.echo(f"Error: {printable(str(error))}", err=True)
             return error.status if isinstance(error, CommandError) else 1
-        self._handle_signals()
         if seconds is not None:
             self.capture.stop(seconds)
         try:
@@ -157,6 +160,7 @@ class _Recording:
         return status or int(self.failed)
 
     def _record(self, pid: int, started: float) -> None:
+        path = Path()
         try:
             path = self.output.recording_path(self.command[0], pid)
             meta: dict[str, str | int] = {
@@ -178,11 +182,14 @@ class _Recording:
                 else:
                     writer.finish()
             self._report(path, length)
-        except RecordingError as error:
+        except (RecordingError, ExportError) as error:
             self.failed = True
-            _say(f"{error}; what was written until then is kept")
+            _say(f"{error}; what was written until then is in {path}")
+        except OSError as error:
+            self.failed = True
+            _say(f"nothing was recorded: {error.strerror}; choose another folder with -o")
         finally:
-            self._is_recording = False
+            self._is_recording, self._interrupts = False, 0
 
     def _named(self) -> Iterator[Happening]:
         """What happens, threads renamed."""
@@ -203,22 +210,22 @@ class _Recording:
             _say(f"interrupted: names are missing; get them with: unspool symbolize {writer.path}")
 
     def _report(self, path: Path, seconds: float) -> None:
-        for line in self.tally.lines(self.capture.settings.rate, seconds):
-            _say(line)
         if not self.tally.samples:
             self.failed = True
-            path.unlink(missing_ok=True)
+            self.output.discard(path)
             _say(f"nothing was recorded: {self._why_nothing()}")
             return
+        for line in self.tally.lines(self.capture.settings.rate, seconds):
+            _say(line)
         for line in self.output.finish(path):
             _say(line)
         if self.capture.goes_on:
-            _say("the recording has ended, the program goes on (Ctrl-C twice leaves it alone)")
+            _say("the program goes on, and unspool waits for its end (Ctrl-C twice: no longer)")
 
     def _why_nothing(self) -> str:
         program, rate = self.capture.program, self.capture.settings.rate
         if program is not None and program.obstacle is not None:
-            return program.obstacle
+            return "see above"
         if not self.capture.recorded_processes:
             return (
                 "the agent was not loaded into the program, or that ended at once; if it uses the CPU, --via "
@@ -242,11 +249,11 @@ class _Recording:
         """Ctrl-C and a hang-up reach the program as they reach us; what is sent to us alone is passed on."""
         if number == signal.SIGTERM:
             self.capture.signal_program(number)
+        elif number == signal.SIGINT:
+            self._interrupts += 1
         if self._is_recording:
-            self.capture.stop(_GRACE_SECONDS)
-            return
-        self._interrupts += 1
-        if number == signal.SIGINT:
+            self.capture.stop(_GRACE_SECONDS if self._interrupts < 2 else 0)
+        elif number == signal.SIGINT:
             raise KeyboardInterrupt
 
     def _wait(self) -> int:
@@ -276,4 +283,5 @@ class _Progress:
 
 
 def _say(text: str) -> None:
-    click.echo(f"unspool: {printable(text)}", err=True)
+    with suppress(OSError):  # whoever reads it may be gone
+        click.echo(f"unspool: {printable(text)}", err=True)

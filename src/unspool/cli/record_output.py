@@ -1,50 +1,93 @@
 """Where `unspool record` writes, and in which format.
 
-A recording is always made; where another format is asked for, it is made in a temporary file and exported.
+A recording is always made; where another format is asked for, it lies in a hidden folder beside the output
+until it was exported.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from unspool.profile import RecordingError
+from unspool.export import FORMATS, ExportError, format_of, write
+from unspool.profile import Profile
 
 RECORDING = "unspool"
 
 
 @dataclass
 class Output:
-    """path: None = a name that is not taken yet, in this folder. format: RECORDING or one of the exports'."""
+    """path: None = a name that is not taken yet, in this folder. format: a key of FORMATS."""
 
     path: Path | None
     format: str
+    folder: Path | None = None  # where the recording lies that is to be exported
 
     @classmethod
     def of(cls, path: str | None, format_: str | None) -> Output:
-        """From the command line. Raises RecordingError."""
-        target = None if path is None else Path(path)
-        if target is not None and target.exists():
-            raise RecordingError(str(target), "it is there already", "choose another name, or move it away")
-        return cls(target, format_ or RECORDING)
+        """From the command line. Raises ExportError: it can't be written."""
+        if path is None:
+            return cls(None, format_ or RECORDING)
+        format_ = format_ or format_of(path)
+        if format_ is None:
+            suffixes = ", ".join(facts.suffix for facts in FORMATS.values())
+            raise ExportError(
+                f"{path}: its suffix stands for no format", f"use one of {suffixes}, or give -f"
+            )
+        target = Path(path)
+        if format_ == RECORDING and target.exists():
+            raise ExportError(f"{path}: it is there already", "choose another name with -o, or move it away")
+        if not target.parent.is_dir():
+            raise ExportError(f"{path}: there is no folder {target.parent}", f"mkdir -p {target.parent}")
+        return cls(target, format_)
 
     def recording_path(self, command: str, pid: int) -> Path:
-        """Where the recording is to be written; nothing is there yet."""
+        """Where the recording is to be written; nothing is there yet. Raises OSError."""
         if self.path is not None and self.format == RECORDING:
             return self.path
-        name = re.sub(r"[^\w.+-]", "_", Path(command).name) or "command"
-        folder = Path()
-        path = folder / f"unspool-{name}-{pid}.unspool"
-        number = 1
-        while path.exists():
-            number += 1
-            path = folder / f"unspool-{name}-{pid}-{number}.unspool"
-        return path
+        name = re.sub(r"[^\w.+-]", "_", Path(command).name)[:100] or "command"
+        stem = f"unspool-{name}-{pid}"
+        if self.format != RECORDING:
+            self.path = self.path or _free(stem, FORMATS[self.format].suffix)
+            self.folder = Path(tempfile.mkdtemp(prefix=".unspool-", dir=self.path.parent))
+            return self.folder / f"{stem}.unspool"
+        return _free(stem, ".unspool")
 
     def finish(self, recording: Path) -> Iterator[str]:
-        """Export what was asked for, and say where it is and what to do next."""
-        size = recording.stat().st_size
-        yield f"written to {recording} ({size / 1e6:.1f} MB)"
-        yield f"next: unspool report {recording}"
+        """Export what was asked for, and say where it is and what to do next. Raises ExportError,
+        RecordingError: the recording stays."""
+        if self.folder is None or self.path is None:
+            yield f"written to {recording} ({_megabytes(recording)})"
+            yield f"next: unspool report {_quoted(recording)}"
+            return
+        write(Profile.open(str(recording)), self.path, self.format)
+        self.discard(recording)
+        yield f"written to {self.path} ({_megabytes(self.path)}), {FORMATS[self.format].what}"
+
+    def discard(self, recording: Path) -> None:
+        """The recording is not wanted."""
+        recording.unlink(missing_ok=True)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _free(stem: str, suffix: str) -> Path:
+    path = Path(f"{stem}{suffix}")
+    number = 1
+    while path.exists():
+        number += 1
+        path = Path(f"{stem}-{number}{suffix}")
+    return path
+
+
+def _megabytes(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
