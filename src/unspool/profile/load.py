@@ -181,8 +181,8 @@ class _Loader:
         return tree, _index(parent_frame & 0xFFFFFFFF, frames, "a frame"), how.astype(np.uint8)
 
     def _samples(self, events: int, threads: int, stacks: int) -> dict[str, Any]:
-        columns = "weight, thread << 32 | stack, event << 16 | stack_end << 8 | flags"
-        weight, thread_stack, rest = self._numbers("samples", columns, 3)
+        weight, thread_stack = self._numbers("samples", "weight, thread << 32 | stack", 2)
+        rest = self._rest_of_samples(len(weight))
         _require((weight >= 0).all(), "a negative weight")
         _require((rest >> 8 & 0xFF <= max(StackEnd)).all(), "a stack that ended in an unknown way")
         _require(float(weight.sum(dtype=np.float64)) < _LARGEST, "weights that are impossibly large")
@@ -194,6 +194,16 @@ class _Loader:
             "sample_end": (rest >> 8 & 0xFF).astype(np.uint8),
             "sample_flags": (rest & 0xFF).astype(np.uint8),
         }
+
+    def _rest_of_samples(self, count: int) -> Ints:
+        """event << 16 | stack_end << 8 | flags of each sample: 0 in most."""
+        least, greatest = self._rows("SELECT ifnull(min(rowid), 1), max(rowid) FROM samples").fetchone()
+        _require(least == 1 and (greatest or 0) == count, "a sample is missing")
+        others = "samples WHERE event <> 0 OR stack_end <> 0 OR flags <> 0"
+        number, value = self._numbers(others, "rowid, event << 16 | stack_end << 8 | flags", 2)
+        rest = np.zeros(count, np.int64)
+        rest[number - 1] = value
+        return rest
 
     def _names(self, frames: dict[str, Any], binaries: list[CodeFile]) -> dict[str, Any]:
         functions, of_binary = [], []

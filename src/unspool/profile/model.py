@@ -282,18 +282,20 @@ class Profile:
     def _outermost_uses(self, key: NDArray[np.int32]) -> tuple[Ints, Ints]:
         """Pairs (node, key) such that no caller of the node has the same key, each once: what below these
         nodes is counted, is counted once."""
-        starts, ends = (
-            self.line_offsets[self.stack_frame],
-            self.line_offsets[self.stack_frame.astype(np.int64) + 1],
-        )
-        counts = ends - starts
+        offsets, keys = self._distinct_keys(key)
+        starts = offsets[self.stack_frame]
+        counts = offsets[self.stack_frame.astype(np.int64) + 1] - starts
         node = np.repeat(np.arange(len(self.tree)), counts)
-        entry = (
-            np.arange(len(node)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
-        )
-        keys = key[entry].astype(np.int64)
-        # A function may be inlined into itself: a pair once.
-        _, once = np.unique(node * np.int64(int(keys.max(initial=0)) + 1) + keys, return_index=True)
-        node, keys = node[once], keys[once]
+        before = np.cumsum(counts) - counts
+        keys = keys[np.arange(len(node)) + np.repeat(starts - before, counts)]
         outermost = self.tree.outermost_uses(node, keys)
         return node[outermost], keys[outermost]
+
+    def _distinct_keys(self, key: NDArray[np.int32]) -> tuple[Ints, Ints]:
+        """The keys of each frame, each once (a function may be inlined into itself): those of frame i are
+        [offsets[i] : offsets[i + 1]]."""
+        frames = len(self.frame_binary)
+        frame = np.repeat(np.arange(frames), np.diff(self.line_offsets))
+        pairs = np.unique(np.stack([frame, key.astype(np.int64)]), axis=1)
+        offsets = np.searchsorted(pairs[0], np.arange(frames + 1))
+        return offsets, pairs[1]

@@ -91,7 +91,7 @@ class Tree:
         first, last = self._ranges
         # Each key gets numbers of its own, so that one sort and one running maximum serve all.
         offset = key * np.int64(len(self) + 1)
-        order = np.argsort(first[node] + offset, kind="stable")
+        order = np.argsort(first[node] + offset)
         keys, begins, ends = key[order], (first[node] + offset)[order], (last[node] + offset)[order]
         # Ranges of one key lie in each other or apart: one that begins before the farthest end so far lies
         # inside.
