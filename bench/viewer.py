@@ -123,7 +123,7 @@ def zooms(page: Page) -> list[float]:
 
 def measure(page: Page, path: Path) -> dict[str, list[float]]:
     page.goto(path.as_uri())
-    page.wait_for_function("performance.getEntriesByName('drawn').length > 0")
+    page.wait_for_selector("main[aria-busy=false]")
     first = page.evaluate("performance.getEntriesByName('drawn')[0].startTime")
     return {
         "first paint": [first],

@@ -22,7 +22,7 @@ from unspool.profile.model import LostSamples, Process, Profile, Symbols, Thread
 from unspool.profile.tree import Tree
 from unspool.unwind import How, StackEnd
 
-_FRAME = re.compile(r"\??(.*)@([^@]+?)(?::([^:]*)(?::(\d+))?)?")
+_FRAME = re.compile(r"\??(.*)@([^@]+?)(?::([^:]*)(?::(\d+))?)?", re.DOTALL)
 _KINDS = {"[kernel]": BinaryKind.KERNEL, "[jit]": BinaryKind.JIT, "[unknown]": BinaryKind.UNKNOWN}
 
 

@@ -31,18 +31,22 @@ function withoutParameters(name) {
   return name;
 }
 
+// Characters, but "operator<<" and the like as one.
+function tokens(name) {
+  return name.match(/operator *(?:\(\)|[^\w\s(]+)|[^]/gu) ?? [];
+}
+
 // "map<int, list<int>>::find" → "map<…>::find". What begins a path, as in "<T as Trait>::call", stays.
 function withoutArguments(name) {
   let text = "";
   let depth = 0;
-  for (let i = 0; i < name.length; i++) {
-    const character = name[i];
-    if (character === "<" && depth === 0 && /operator<*$/.test(text)) text += character;
-    else if (character === "<" && text !== "" && !text.endsWith("::") && !text.endsWith(" ")) {
-      if (depth++ === 0) text += "<…>";
-    } else if (character === "<" && depth > 0) depth++;
-    else if (character === ">" && depth > 0 && name[i - 1] !== "-") depth--;
-    else if (depth === 0) text += character;
+  for (const token of tokens(name)) {
+    if (token === "<" && depth === 0 && /[^:\s]$/.test(text)) {
+      text += "<…>";
+      depth = 1;
+    } else if (token === "<" && depth > 0) depth++;
+    else if (token === ">" && depth > 0) depth--;
+    else if (depth === 0) text += token;
   }
   return depth === 0 ? text : name; // not balanced: no such name
 }
@@ -51,14 +55,14 @@ function withoutArguments(name) {
 function splitPath(name) {
   const parts = [""];
   const open = [];
-  for (let i = 0; i < name.length; i++) {
-    const character = name[i];
-    if (character === open[open.length - 1]) open.pop();
-    else if (OPENING[character]) open.push(OPENING[character]);
-    if (open.length === 0 && character === ":" && name[i + 1] === ":") {
+  for (const token of tokens(name)) {
+    if (token === open[open.length - 1]) open.pop();
+    else if (OPENING[token]) open.push(OPENING[token]);
+    parts[parts.length - 1] += token;
+    if (open.length === 0 && parts[parts.length - 1].endsWith("::")) {
+      parts[parts.length - 1] = parts[parts.length - 1].slice(0, -2);
       parts.push("");
-      i++;
-    } else parts[parts.length - 1] += character;
+    }
   }
   return open.length === 0 ? parts : [name];
 }
@@ -96,7 +100,7 @@ function countText(count) {
 }
 
 function shareText(part, whole) {
-  if (!(whole > 0)) return "–";
+  if (!(whole > 0)) return "-";
   if (part === 0) return "0 %";
   const share = (100 * part) / whole;
   if (share > 0 && share < 0.01) return "< 0.01 %";

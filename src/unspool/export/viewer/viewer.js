@@ -71,7 +71,9 @@ class Viewer {
       this.drawing = null;
       const { focus, hover } = this;
       this.graph.draw({ scroll: this.scroller.scrollTop, state: (place) => this.stateOf(place), focus, hover });
-      if (!this.drawn) this.drawn = performance.mark("drawn"); // for whoever measures the first paint
+      if (this.scroller.ariaBusy === "false") return;
+      this.scroller.ariaBusy = "false";
+      performance.mark("drawn"); // for whoever measures the first paint
     });
   }
 
@@ -327,7 +329,7 @@ function threadOptions(profile) {
   const total = sum(all);
   const members = profile.processes.map((_, process) => all.filter((i) => profile.threads[i].process === process));
   const order = profile.processes.map((_, i) => i).sort((left, right) => sum(members[right]) - sum(members[left]));
-  const text = (name, weight) => `${shorten(name, 60)} – ${shareText(weight, total)}`;
+  const text = (name, weight) => `${shorten(name, 60)} - ${shareText(weight, total)}`;
   const options = [new Option(`All ${plural(all.length, "thread")}`, "all")];
   for (const process of order) {
     const group = element("optgroup", { label: shorten(processName(profile.processes[process]), 60) });
