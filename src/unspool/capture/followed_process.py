@@ -171,6 +171,10 @@ class FollowedProcess:
             yield ThreadTime(self.pid, 0, unseen, 0)
         yield ProcessEnded(self.pid, now, exit_status)
 
+    def silence(self) -> None:
+        """Send it no more signals."""
+        self._triggers.close()
+
     def close(self) -> None:
         self._triggers.close()
         self._watch.close()

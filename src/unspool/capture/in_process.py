@@ -10,6 +10,7 @@ import os
 import re
 import resource
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ DEFAULT_RATE = 199  # Hz
 HIGHEST_RATE = 10_000
 
 _LOOK_SECONDS = 0.02
+_SILENCE_SECONDS = 5.0  # that another thread waits at most for signals to cease
 _SMALL_RING, _LARGE_RING = 1 << 20, 4 << 20  # bytes
 _REFUSALS = {
     Refusal.UNREACHABLE: "it can't reach unspool's memory (another root folder, another user, no /proc)",
@@ -72,6 +74,8 @@ class InProcessCapture:
         self._child: subprocess.Popen[bytes] | None = None
         self._ends_with: int | None = None
         self._stop_time = float("inf")
+        self._wants_silence = False
+        self._is_silent = threading.Event()
         self.program: Program | None = None
         self.goes_on = False  # the program has not ended when the recording did
 
@@ -101,6 +105,12 @@ class InProcessCapture:
         """Take no more samples after so many seconds: `happenings` comes to its end. May be called from a
         signal handler."""
         self._stop_time = min(self._stop_time, time.monotonic() + seconds)
+
+    def silence(self) -> None:
+        """Send no more signals; none is sent once this returns. To be called from another thread than
+        `happenings` runs in, before the program's own action for the signal is restored."""
+        self._wants_silence = True
+        self._is_silent.wait(_SILENCE_SECONDS)
 
     def signal_program(self, number: int) -> None:
         """Pass a signal on to what was launched, if that still runs."""
@@ -135,9 +145,12 @@ class InProcessCapture:
             self._memory.beat()
             status = self._exit_status()
             yield from self._look(status)
+            self._silence_if_wanted()
             if status is None:
                 self._memory.doorbell.wait(_LOOK_SECONDS)
         self._memory.stop()
+        self._wants_silence = True
+        self._silence_if_wanted()
         self.goes_on = status is None
         for number in list(self._followed):
             yield from self._end(number, None)
@@ -152,6 +165,12 @@ class InProcessCapture:
             if process.has_ended or (is_child and status is not None):
                 yield from self._end(number, status if is_child else None)
         yield from self._problems()
+
+    def _silence_if_wanted(self) -> None:
+        if self._wants_silence:
+            for process in self._followed.values():
+                process.silence()
+            self._is_silent.set()
 
     def _problems(self) -> Iterator[Happening]:
         for text in self.files.problems:

@@ -77,14 +77,19 @@ class ThreadTriggers:
         self._rights = rights
         self._threads: dict[int, _Thread] = {}
         self._ended_slots: list[int] = []
+        self._is_closed = False
 
     def close(self) -> None:
+        """No more signals are sent, also not to new threads."""
+        self._is_closed = True
         for thread in self._threads.values():
             _close_event(thread)
         self._threads.clear()
 
     def begin(self, tid: int, inner: int) -> None:
         """A new thread: ask for its samples."""
+        if self._is_closed:
+            return
         thread = self._threads[tid] = _Thread(tid, inner)
         self._ask(thread)
 

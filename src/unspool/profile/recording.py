@@ -137,6 +137,10 @@ class RecordingWriter:
                 case CodeNames():
                     self._names[happening.pid] = happening.lookup
 
+    def commit(self) -> None:
+        """What was added is in the file now, not only within a second. Raises RecordingError."""
+        self._commit()
+
     def finish(
         self,
         symbolizer: Symbolizer | None = None,
