@@ -1,6 +1,6 @@
 """Names of code without a file: the kernel's, if this is the recorded one or if perf has kept its symbols
-(~/.debug), and JIT code's, from the map that a runtime has written. Nothing is read before a name is asked for.
-"""
+(~/.debug), and JIT code's, from the map that a runtime has written. Nothing is read before a name is asked
+for."""
 
 from __future__ import annotations
 

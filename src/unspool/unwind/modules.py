@@ -10,11 +10,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
-from unspool.binaries import Binary, BinaryError, Segment
+from unspool.binaries import Binary
 from unspool.core import ModuleInput, Modules
 from unspool.unwind.addresses import LookupAddress
+from unspool.unwind.kept_code import segment_code
 from unspool.unwind.table import UnwindTable
 
 LAST_ADDRESS = (1 << 64) - 1  # C holds the ends of modules in 64 bits
@@ -94,10 +94,6 @@ def _module_input(mapping: Mapping, code: memoryview | None) -> ModuleInput:
     return ModuleInput(mapping.start, mapping.end, module.image_base, table, code)
 
 
-# Code is read once a file, however many unwinders use it.
-_segment_code: WeakKeyDictionary[Binary, dict[Segment, memoryview]] = WeakKeyDictionary()
-
-
 def _code(mapping: Mapping) -> memoryview | None:
     """The file's bytes for a mapping; None where it has none or can't be read (proofs from code fail)."""
     binary = mapping.module.binary
@@ -106,12 +102,6 @@ def _code(mapping: Mapping) -> memoryview | None:
     address = mapping.start - mapping.module.image_base + binary.image_address
     for segment in binary.segments:
         if segment.executable and segment.address <= address < segment.address + segment.file_size:
-            known = _segment_code.setdefault(binary, {})
-            if segment not in known:
-                try:
-                    known[segment] = binary.code(segment.address, segment.file_size)
-                except BinaryError:
-                    known[segment] = memoryview(b"")
             offset = address - segment.address
-            return known[segment][offset : offset + mapping.end - mapping.start] or None
+            return segment_code(binary, segment)[offset : offset + mapping.end - mapping.start] or None
     return None
