@@ -13,12 +13,11 @@ import os
 import platform
 import signal
 import struct
-from contextlib import suppress
 
 _NUMBER = {"x86_64": 298, "aarch64": 241}
 _ATTRIBUTE_SIZE = 128
 _TYPE_SOFTWARE, _COUNT_CPU_CLOCK = 1, 0
-_DISABLED, _EXCLUDE_KERNEL, _EXCLUDE_HV = 1 << 0, 1 << 5, 1 << 6
+_DISABLED, _EXCLUDE_KERNEL, _EXCLUDE_HV, _REMOVE_ON_EXEC = 1 << 0, 1 << 5, 1 << 6, 1 << 36
 _FLAG_CLOEXEC = 8
 _IOC_ENABLE = 0x2400
 _F_SETSIG, _F_SETOWN_EX, _OWNER_THREAD = 10, 15, 0
@@ -31,19 +30,24 @@ class PerfForbidden(OSError):
     """The kernel refuses: perf_event_paranoid, a seccomp filter, or another user's process."""
 
 
-def open_trigger(tid: int, period: int, *, with_kernel: bool) -> int:
-    """An event that, once enabled, signals the thread SIGPROF after every `period` ns of its CPU time; the
-    file descriptor, which ends it when it is closed. with_kernel: kernel time counts too. Raises
-    PerfForbidden, ProcessLookupError, OSError (no file descriptors left)."""
+def open_trigger(tid: int, period: int) -> int:
+    """An event that, once enabled, signals the thread SIGPROF after every `period` ns of its CPU time in user
+    code; the file descriptor, which ends it when it is closed.
+
+    In the kernel it sends none, whatever our rights: a signal there would make epoll_wait, nanosleep and
+    others return EINTR, or reach the program that execve has just begun, and end it. For the latter's sake it
+    is removed when the program is replaced, too (Linux 5.13). Raises PerfForbidden, ProcessLookupError, OSError
+    (no file descriptors left)."""
     attribute = ctypes.create_string_buffer(_ATTRIBUTE_SIZE)
-    flags = _DISABLED | _EXCLUDE_HV | (0 if with_kernel else _EXCLUDE_KERNEL)
+    flags = _DISABLED | _EXCLUDE_HV | _EXCLUDE_KERNEL | _REMOVE_ON_EXEC
     struct.pack_into(
         "<IIQQQQQI", attribute, 0, _TYPE_SOFTWARE, _ATTRIBUTE_SIZE, _COUNT_CPU_CLOCK, period, 0, 0, flags, 1
     )
     descriptor = _libc.syscall(_NUMBER[platform.machine()], attribute, tid, -1, -1, _FLAG_CLOEXEC)
     if descriptor < 0:
         code = ctypes.get_errno()
-        kind = PerfForbidden if code in (errno.EACCES, errno.EPERM, errno.ENOSYS) else OSError
+        refusals = (errno.EACCES, errno.EPERM, errno.ENOSYS, errno.EINVAL)
+        kind = PerfForbidden if code in refusals else OSError
         raise kind(code, os.strerror(code))
     try:
         fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGPROF)
@@ -58,12 +62,3 @@ def open_trigger(tid: int, period: int, *, with_kernel: bool) -> int:
 def enable(descriptor: int) -> None:
     """From now on it sends signals."""
     fcntl.ioctl(descriptor, _IOC_ENABLE, 0)
-
-
-def kernel_is_visible(tid: int) -> bool:
-    """Whether events on this thread may count kernel time. Raises PerfForbidden: there may be none at all."""
-    for with_kernel in (True, False):
-        with suppress(PerfForbidden):
-            os.close(open_trigger(tid, 1 << 40, with_kernel=with_kernel))
-            return with_kernel
-    raise PerfForbidden(errno.EACCES, os.strerror(errno.EACCES))

@@ -1,5 +1,5 @@
-"""What makes each thread of one process take samples: a timer of its own that the agent makes, or a perf
-event of ours.
+"""What makes each thread of one process take samples: a timer of its own that the agent makes; above what
+timers can do a perf event of ours, too, which fires in user code only and leaves the kernel's time to the timer.
 
 A timer needs code of the agent to run in the process: a new thread gets a perf event first, which fires as
 soon as the thread burns CPU and is closed once the timer is there; where perf is forbidden it is sent a
@@ -48,15 +48,14 @@ class PerfRights:
     """What the kernel allows; found out at the first event, since it depends on the process."""
 
     allowed: bool = True
-    with_kernel: bool = True
 
     def open(self, tid: int, period: int) -> int:
         """-1: it can't be. Raises ProcessLookupError."""
-        while self.allowed:
+        if self.allowed:
             try:
-                return perf_open.open_trigger(tid, period, with_kernel=self.with_kernel)
+                return perf_open.open_trigger(tid, period)
             except PerfForbidden:
-                self.allowed, self.with_kernel = self.with_kernel, False
+                self.allowed = False
             except ProcessLookupError:
                 raise
             except OSError:
@@ -125,7 +124,6 @@ class ThreadTriggers:
         return [] if self._rights.allowed else self.unsettled()
 
     def _ask(self, thread: _Thread) -> None:
-        wish = Wish.OUTSIDE if self._wants_events else Wish.TIMER
         if thread.event < 0 and (self._wants_events or not self._has_timer(thread)):
             period = self._period if self._wants_events else _BOOTSTRAP_PERIOD
             try:
@@ -135,12 +133,10 @@ class ThreadTriggers:
                 return
         if thread.event < 0 and self._wants_events:
             self._note("perf events are not to be had: threads are sampled at 250 Hz at most")
-            wish = Wish.TIMER
-        thread.slot = self._area.core.add_thread(thread.inner, wish, max(thread.event, 0))
+        thread.slot = self._area.core.add_thread(thread.inner, Wish.TIMER, max(thread.event, 0))
         if thread.slot is not None and thread.event >= 0:
             with suppress(OSError):
                 perf_open.enable(thread.event)
-            thread.settled = wish is Wish.OUTSIDE
 
     def _has_timer(self, thread: _Thread) -> bool:
         """The thread that started the agent has one before it is seen from here."""
@@ -156,7 +152,7 @@ class ThreadTriggers:
         slot = self._area.slots[thread.slot]
         if slot["state"] == SlotState.TIMER:
             self._settle(thread)
-        elif slot["state"] == SlotState.FAILED and not self._wants_events:
+        elif slot["state"] == SlotState.FAILED:
             self._use_event_instead(thread)
         elif thread.event < 0 and cpu_time is not None:
             if cpu_time - thread.cpu_time > _BURNING:
@@ -172,6 +168,8 @@ class ThreadTriggers:
     def _use_event_instead(self, thread: _Thread) -> None:
         """The program may have no more timers (RLIMIT_SIGPENDING counts them)."""
         thread.settled = True
+        if thread.event >= 0 and self._wants_events:
+            return
         _close_event(thread)
         with suppress(ProcessLookupError, OSError):
             thread.event = self._rights.open(thread.tid, self._period)
