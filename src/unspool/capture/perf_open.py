@@ -36,8 +36,8 @@ def open_trigger(tid: int, period: int) -> int:
 
     In the kernel it sends none, whatever our rights: a signal there would make epoll_wait, nanosleep and
     others return EINTR, or reach the program that execve has just begun, and end it. For the latter's sake it
-    is removed when the program is replaced, too (Linux 5.13). Raises PerfForbidden, ProcessLookupError, OSError
-    (no file descriptors left)."""
+    is removed when the program is replaced, too (Linux 5.13). Raises PerfForbidden, ProcessLookupError,
+    OSError (no file descriptors left)."""
     attribute = ctypes.create_string_buffer(_ATTRIBUTE_SIZE)
     flags = _DISABLED | _EXCLUDE_HV | _EXCLUDE_KERNEL | _REMOVE_ON_EXEC
     struct.pack_into(

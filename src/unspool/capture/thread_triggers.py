@@ -1,5 +1,5 @@
 """What makes each thread of one process take samples: a timer of its own that the agent makes; above what
-timers can do a perf event of ours, too, which fires in user code only and leaves the kernel's time to the timer.
+timers can do a perf event of ours, too, which fires in user code only: time in the kernel is the timer's.
 
 A timer needs code of the agent to run in the process: a new thread gets a perf event first, which fires as
 soon as the thread burns CPU and is closed once the timer is there; where perf is forbidden it is sent a
