@@ -195,10 +195,51 @@ static int set_libc_action(int signal, const struct sigaction *action, struct si
     return (int)libc_result(result);
 }
 
+/* ------------------------------------------------------------------ handlers on signal stacks */
+
+/* A small signal stack has no room for our frame beside that of the program's handler: ours waits until that
+ * has ended. Bit n of own_masks: the program itself masks our signal in its handler for signal n. */
+static _Atomic uint64_t own_masks;
+
+/* The action that the kernel is to have. */
+static struct sigaction with_our_signal(int signal, const struct sigaction *action) {
+    struct sigaction result = *action;
+    uint64_t ours = bit(agent_signal());
+    uint64_t mask;
+    __builtin_memcpy(&mask, &action->sa_mask, sizeof mask);
+    if (mask & ours || !(action->sa_flags & SA_ONSTACK))
+        atomic_fetch_or(&own_masks, bit(signal));
+    else
+        atomic_fetch_and(&own_masks, ~bit(signal));
+    if (action->sa_flags & SA_ONSTACK)
+        mask |= ours;
+    __builtin_memcpy(&result.sa_mask, &mask, sizeof mask);
+    return result;
+}
+
+/* As the program set it. */
+static void hide_our_signal(struct sigaction *action) {
+    uint64_t mask;
+    __builtin_memcpy(&mask, &action->sa_mask, sizeof mask);
+    mask &= ~bit(agent_signal());
+    __builtin_memcpy(&action->sa_mask, &mask, sizeof mask);
+}
+
 HOOK int sigaction(int signal, const struct sigaction *action, struct sigaction *old) {
-    if (signal != agent_signal() || !signal)
+    if (!agent_signal() || signal < 1 || signal > 64)
         return NEXT(sigaction)(signal, action, old);
-    return set_libc_action(signal, action, old);
+    if (signal == agent_signal())
+        return set_libc_action(signal, action, old);
+    uint64_t masked_before = atomic_load(&own_masks) & bit(signal);
+    struct sigaction instead;
+    if (action && agent_is_running()) {
+        instead = with_our_signal(signal, action);
+        action = &instead;
+    }
+    int result = NEXT(sigaction)(signal, action, old);
+    if (!result && old && !masked_before && old->sa_flags & SA_ONSTACK)
+        hide_our_signal(old);
+    return result;
 }
 
 long hook_rt_sigaction(int signal, const void *action, void *old, size_t mask_size) {
