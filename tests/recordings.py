@@ -77,9 +77,10 @@ class Recording:
     path: Path
     events: Sequence[Event] = (CPU,)
     meta: dict[str, str | int] = field(default_factory=dict)
+    is_live: bool = False
 
     def __post_init__(self) -> None:
-        self.writer = RecordingWriter.create(self.path, self.meta, self.events, is_live=False)
+        self.writer = RecordingWriter.create(self.path, self.meta, self.events, is_live=self.is_live)
         self._functions: list[str] = []
         self._time = 1_000_000_000
 

@@ -199,14 +199,14 @@ class _Loader:
         }
 
     def _stacks(self, frames: int) -> tuple[Tree, NDArray[np.int32], NDArray[np.uint8]]:
-        parent_frame, how = self._many("stacks", ("ifnull(parent, -1) << 32 | frame", "how"), 0)
+        parent_frame, how = self._many("stacks", ("(ifnull(parent, -1) << 32) | frame", "how"), 0)
         kind = how & ~GUESS
         _require(((kind >= 0) & (kind <= max(How))).all(), "a frame that was found in an unknown way")
         tree = Tree(_index(parent_frame >> 32, len(how), "a caller", lowest=-1))
         return tree, _index(parent_frame & 0xFFFFFFFF, frames, "a frame"), how.astype(np.uint8)
 
     def _samples(self, events: int, threads: int, stacks: int) -> dict[str, Any]:
-        columns = ("weight", "thread << 32 | stack", "event << 16 | stack_end << 8 | flags")
+        columns = ("weight", "(thread << 32) | stack", "(event << 16) | (stack_end << 8) | flags")
         weight, thread_stack, rest = self._many("samples", columns, 1)
         _require((weight >= 0).all(), "a negative weight")
         _require((rest >> 8 & 0xFF <= max(StackEnd)).all(), "a stack that ended in an unknown way")
