@@ -10,16 +10,16 @@
  *
  * If no path gets to a return that way, calls are stepped over, as though each came back. One that
  * doesn't makes the path run on into code that it never reaches, hence CALLER_IF_CALLS_RETURN unless
- * each is seen to lead to a function that can return; the same holds for every pc that is itself a return
- * address. One mistake can be told at once: when such
- * a call ends its function, the path comes to the next function's return, which takes the stack to be
- * just as the call left it, and the caller would be at sp + 8 of the call (aarch64: at sp). But a
- * function that calls another has pushed something by then: on x86_64 to align the stack to 16 bytes,
- * on aarch64 to save lr. So a caller at less than sp + 16 of any call on the way is none.
+ * each is seen to lead to a function that can return, or to be jumped over; the same holds for every pc that
+ * is itself a return address. One mistake can be told at once: when such a call ends its function, the path
+ * comes to the next function's return, which takes the stack to be just as the call left it, and the caller
+ * would be at sp + 8 of the call (aarch64: at sp). But a function that calls another has pushed something by
+ * then: on x86_64 to align the stack to 16 bytes, on aarch64 to save lr. So a caller at less than sp + 16 of
+ * any call on the way is none.
  *
- * Memory: about 10 KB of the stack, nothing else; async-signal-safe. What a call leads to is analysed from
+ * Memory: about 12 KB of the stack, nothing else; async-signal-safe. What a call leads to is analysed from
  * within, one level deep: that analysis does not look into calls. Time: at most three times
- * INSTRUCTION_LIMIT instructions are decoded.
+ * INSTRUCTION_LIMIT instructions are decoded, in a search for a path four times SEARCH_LIMIT.
  */
 #include "analysis.h"
 #include "instruction.h"
@@ -28,7 +28,14 @@
 
 #include <string.h>
 
-enum { INSTRUCTION_LIMIT = 1024, PLACES = 160, STATES = 24, WINDOW_SIZE = 64, LONGEST_INSTRUCTION = 15 };
+enum {
+    INSTRUCTION_LIMIT = 1024,
+    SEARCH_LIMIT = 3072,
+    PLACES = 256,
+    STATES = 24,
+    WINDOW_SIZE = 64,
+    LONGEST_INSTRUCTION = 15
+};
 
 /* A target of a jump or branch: where paths begin and join. */
 struct place {
@@ -58,8 +65,10 @@ struct analysis {
     struct place places[PLACES];
     struct stack_state states[STATES];
     struct written_memory written;
-    int32_t least_sp[2];        /* of the caller, from sp and from fp at start */
-    struct stack_state at_goal; /* of the path that reached it */
+    int32_t least_sp[2];                /* of the caller, from sp and from fp at start */
+    struct stack_state at_goal;         /* of the path that reached it */
+    bool has_table_state, enters_cases; /* enters_cases: what follows the end of a path is a place, too */
+    struct stack_state table_state;     /* at a jump that can't be followed */
 
     bool has_caller, saw_return, saw_open_path;
     bool calls_return;                         /* all that were stepped over */
@@ -275,7 +284,7 @@ static bool ends_at(struct analysis *a, uint64_t address, bool is_jump_target,
 
 /* ------------------------------------------------------------------ paths */
 
-static bool callee_returns(struct analysis *a, uint64_t return_address);
+static bool call_returns(struct analysis *a, uint64_t return_address);
 
 static void note_call(struct analysis *a, const struct stack_state *state) {
     struct state_value sp = state->registers[REGISTER_SP];
@@ -304,7 +313,7 @@ static bool step(struct analysis *a, uint64_t *address, struct stack_state *stat
             return false;
         note_call(a, state);
         a->calls_return =
-            a->calls_return && a->seeks == SEEKS_CALLER && callee_returns(a, *address + instruction.length);
+            a->calls_return && a->seeks == SEEKS_CALLER && call_returns(a, *address + instruction.length);
     }
     state_apply(state, &a->written, &instruction);
     switch (instruction.flow) {
@@ -315,7 +324,7 @@ static bool step(struct analysis *a, uint64_t *address, struct stack_state *stat
     case FLOW_BRANCH:
         *result = branch_to(a, instruction.target, state);
         *address += instruction.length;
-        return *result == PATH_DONE;
+        return *result == PATH_DONE || a->seeks != SEEKS_CALLER; /* then one path is enough */
     case FLOW_JUMP:
         if (instruction.target <= *address) { /* perhaps a loop without end */
             *result = branch_to(a, instruction.target, state);
@@ -330,6 +339,15 @@ static bool step(struct analysis *a, uint64_t *address, struct stack_state *stat
         a->saw_return = true;
         return false;
     case FLOW_INDIRECT_JUMP: /* of another function, its caller the same: or no path agrees */
+        if (a->seeks == SEEKS_PLACE && (instruction.target = loaded_jump_target(a->code, *address)) != 0) {
+            *address = instruction.target;
+            *is_jump_target = true;
+            return true;
+        }
+        if (!a->has_table_state) {
+            a->table_state = *state;
+            a->has_table_state = true;
+        }
         *result = end_at_return(a, state, a->code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : 8);
         return false;
     case FLOW_STOP:
@@ -339,6 +357,15 @@ static bool step(struct analysis *a, uint64_t *address, struct stack_state *stat
         *result = PATH_OPEN;
         return false;
     }
+}
+
+/* Behind the end of a path may be a case of a switch, which only its table leads to. What begins behind the
+ * goal does not hold it. */
+static void enter_case(struct analysis *a, uint64_t address) {
+    struct instruction instruction;
+    decode(a, address, &instruction);
+    if (instruction.length && address + instruction.length <= a->goal)
+        branch_to(a, address + instruction.length, &a->table_state);
 }
 
 /* Follows one path from a place until it ends or joins another. */
@@ -358,8 +385,13 @@ static enum path_result follow(struct analysis *a, struct place *place) {
             return PATH_DONE;
         if (a->seeks == SEEKS_CALLER && ends_at(a, address, is_jump_target, &state, &result))
             return result;
-        if (!step(a, &address, &state, &is_jump_target, &result))
+        uint64_t next = address;
+        bool goes_on = step(a, &next, &state, &is_jump_target, &result);
+        if (a->enters_cases && (!goes_on || is_jump_target) && result != PATH_GOAL)
+            enter_case(a, address);
+        if (!goes_on)
             return result;
+        address = next;
     }
 }
 
@@ -405,6 +437,11 @@ static bool callee_returns(struct analysis *a, uint64_t return_address) {
     return found;
 }
 
+/* True when a path runs on behind a call for certain. */
+static bool call_returns(struct analysis *a, uint64_t return_address) {
+    return callee_returns(a, return_address) || call_is_jumped_over(a->code, return_address);
+}
+
 static struct frame_value frame_value(struct state_value value) {
     return (struct frame_value){(uint8_t)value.kind, value.offset};
 }
@@ -437,7 +474,7 @@ enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_
             return CALLER_NOT_FOUND;
         result = CALLER_IF_CALLS_RETURN;
     }
-    if (result == CALLER_IF_CALLS_RETURN && a.calls_return && (is_interrupted || callee_returns(&a, pc)))
+    if (result == CALLER_IF_CALLS_RETURN && a.calls_return && (is_interrupted || call_returns(&a, pc)))
         result = CALLER_PROVED;
     /* A fp that was computed is none that the function kept. */
     if (state_value_is_overwritten(&a.written, a.fp) || a.fp.kind == VALUE_SP || a.fp.kind == VALUE_LR ||
@@ -449,19 +486,32 @@ enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_
     return result;
 }
 
+static void begin_search(struct analysis *a, const struct code *code, uint64_t entry, uint64_t pc,
+                         bool over_calls) {
+    begin(a, code, entry, true, over_calls);
+    a->seeks = SEEKS_PLACE;
+    a->goal = pc;
+    a->instructions_left = SEARCH_LIMIT;
+}
+
+/* True when some path gets to what is sought. */
+static bool reaches_goal(struct analysis *a) {
+    struct place *place;
+    while ((place = next_place(a)) != NULL) {
+        place->is_queued = false;
+        if (follow(a, place) == PATH_GOAL)
+            return true;
+    }
+    return false;
+}
+
 /* Looks for a path from entry to pc, at first for one without calls, since a call may not return.
  * a->at_goal says what holds at pc, in terms of entry's registers. */
 static bool search(struct analysis *a, const struct code *code, uint64_t entry, uint64_t pc) {
     for (bool over_calls = false;; over_calls = true) {
-        struct place *place;
-        begin(a, code, entry, true, over_calls);
-        a->seeks = SEEKS_PLACE;
-        a->goal = pc;
-        while ((place = next_place(a)) != NULL) {
-            place->is_queued = false;
-            if (follow(a, place) == PATH_GOAL)
-                return true;
-        }
+        begin_search(a, code, entry, pc, over_calls);
+        if (reaches_goal(a))
+            return true;
         if (over_calls || !a->saw_call)
             return false;
     }
@@ -481,13 +531,7 @@ bool code_returns(const struct code *code, const struct code_place *place, uint6
     a.sp_at_start = place->sp;
     a.fp_at_start = place->fp;
     a.function_end = place->function_end;
-    struct place *next;
-    while ((next = next_place(&a)) != NULL) {
-        next->is_queued = false;
-        if (follow(&a, next) == PATH_GOAL)
-            return true;
-    }
-    return false;
+    return reaches_goal(&a);
 }
 
 bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc) {
@@ -520,15 +564,36 @@ static struct frame_value caller_register(const struct stack_state *state, enum 
     return (struct frame_value){is_kept ? (uint8_t)kind : VALUE_UNKNOWN, 0};
 }
 
+static void goal_recipe(const struct analysis *a, struct frame_recipe *recipe) {
+    bool is_aarch64 = a->code->unwinder->arch == UNSPOOL_AARCH64;
+    recipe->sp = from_here(&a->at_goal, is_aarch64 ? 0 : 8, false);
+    recipe->fp = caller_register(&a->at_goal, REGISTER_FP, VALUE_FP);
+    recipe->return_address =
+        is_aarch64 ? caller_register(&a->at_goal, REGISTER_LR, VALUE_LR) : from_here(&a->at_goal, 0, true);
+}
+
 bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
     struct analysis a;
     if (!search(&a, code, entry, pc))
         return false;
-    bool is_aarch64 = code->unwinder->arch == UNSPOOL_AARCH64;
-    recipe->sp = from_here(&a.at_goal, is_aarch64 ? 0 : 8, false);
-    recipe->fp = caller_register(&a.at_goal, REGISTER_FP, VALUE_FP);
-    recipe->return_address =
-        is_aarch64 ? caller_register(&a.at_goal, REGISTER_LR, VALUE_LR) : from_here(&a.at_goal, 0, true);
+    goal_recipe(&a, recipe);
+    return true;
+}
+
+bool recipe_past_tables(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
+    struct analysis a;
+    begin_search(&a, code, entry, pc, true);
+    if (!reaches_goal(&a)) {
+        struct stack_state state = a.table_state;
+        if (!a.has_table_state)
+            return false;
+        begin_search(&a, code, entry, pc, true);
+        a.table_state = state;
+        a.has_table_state = a.enters_cases = true;
+        if (!reaches_goal(&a))
+            return false;
+    }
+    goal_recipe(&a, recipe);
     return true;
 }
 

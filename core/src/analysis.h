@@ -51,6 +51,9 @@ bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc);
  * address being where this says. */
 bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
 
+/* The same, by paths that run on behind jumps that can't be followed, as the cases of a switch do. */
+bool recipe_past_tables(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
+
 /* Where a function stands: pc (perhaps a return address), sp and fp there, and where its code ends. */
 struct code_place {
     uint64_t pc, sp, fp, function_end;
@@ -69,6 +72,20 @@ bool plt_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recip
 /* The target of the direct call that returns to return_address, or 0. When the target is a PLT stub
  * whose slot can be read, where the slot leads. */
 uint64_t called_function(const struct code *code, uint64_t return_address);
+
+/* call_site.c: true when a jump before the call that returns to return_address leads right behind it, and
+ * nothing between the two moves sp or fp: that code is there, whether the call comes back or not. */
+bool call_is_jumped_over(const struct code *code, uint64_t return_address);
+
+/* call_site.c: where the jump through a register at address leads, if the address of code was loaded right
+ * before and nothing but pops stands between the two (musl's start code); else 0. */
+uint64_t loaded_jump_target(const struct code *code, uint64_t address);
+
+/* call_site.c: where the call of length bytes before return_address, through a register or memory that a
+ * register points to, led to, if the registers are what they were; sp is what it was. 0: not known. */
+enum { SHORTEST_INDIRECT_CALL = 2, LONGEST_INDIRECT_CALL = 8 };
+uint64_t called_by_register(const struct code *code, const struct unspool_registers *registers,
+                            uint64_t return_address, uint32_t length, uint64_t sp);
 
 /* True when pc stands at (or, if interrupted, inside) the code that returns from a signal handler. */
 bool is_signal_return(const struct code *code, uint64_t pc, bool interrupted);

@@ -173,19 +173,134 @@ static bool prove_caller(const struct code *code, const struct frame *frame, uin
     return true;
 }
 
+/* How many words above sp are looked at for the return address, how far from pc the function may begin that a
+ * call leads to, and how many such functions are tried. */
+enum { SCAN_WORDS = 1280, SCAN_REACH = 1 << 16, SCAN_TARGETS = 8 };
+
+/* Functions that were tried, and where their code keeps the return address; 0: nowhere. */
+struct tried {
+    uint32_t count;
+    uint64_t target[SCAN_TARGETS], place[SCAN_TARGETS];
+};
+
+/* The function near pc that the call before a word leads to, directly or by what is on the stack; else 0. */
+static uint64_t near_target(const struct code *code, uint64_t lookup, uint64_t word, uint64_t place) {
+    static const struct unspool_registers none = {0};
+    uint64_t target = called_function(code, word);
+    for (uint32_t length = SHORTEST_INDIRECT_CALL; !target && length <= LONGEST_INDIRECT_CALL; length++)
+        target = called_by_register(code, &none, word, length, place + 8);
+    return target && target + SCAN_REACH - lookup <= 2 * SCAN_REACH ? target : 0;
+}
+
+/* Where a function's code keeps its caller's registers at pc. Where no path is found, jumps through tables
+ * are taken to lead on right behind themselves, too: then a path from pc must come to a return that agrees.
+ */
+static bool find_recipe(const struct code *code, const struct frame *frame, uint64_t function,
+                        struct frame_recipe *recipe, uint64_t *place) {
+    uint64_t lookup = lookup_address(frame);
+    if (recipe_from_entry(code, function, lookup, recipe))
+        return evaluate_place(frame, recipe->return_address, place);
+    const struct code_place here = {frame->pc, frame->sp, frame->fp_is_known ? frame->fp : 0, 0};
+    return recipe_past_tables(code, function, lookup, recipe) &&
+           evaluate_place(frame, recipe->return_address, place) && code_returns(code, &here, *place + 8);
+}
+
+/* The place where the code of a function keeps the return address; 0: it does not lead to pc. */
+static uint64_t kept_place(const struct code *code, const struct frame *frame, struct tried *tried,
+                           uint64_t target) {
+    struct frame_recipe recipe;
+    uint64_t place;
+    for (uint32_t i = 0; i < tried->count; i++)
+        if (tried->target[i] == target)
+            return tried->place[i];
+    if (tried->count == SCAN_TARGETS)
+        return 0;
+    if (!find_recipe(code, frame, target, &recipe, &place))
+        place = 0;
+    tried->target[tried->count] = target;
+    tried->place[tried->count++] = place;
+    return place;
+}
+
+/* The word at place follows the call of a function that keeps it there. */
+static bool is_kept(const struct code *code, const struct frame *frame, struct tried *tried, uint64_t place,
+                    struct caller *caller) {
+    struct frame_recipe recipe;
+    uint64_t target = near_target(code, lookup_address(frame), caller->pc, place);
+    if (!target || kept_place(code, frame, tried, target) != place ||
+        !find_recipe(code, frame, target, &recipe, &place) || !evaluate(code, frame, recipe.sp, &caller->sp))
+        return false;
+    caller->fp_is_known = evaluate(code, frame, recipe.fp, &caller->fp);
+    return true;
+}
+
+/* A frame that a call proves, wherever its return address lies: a function that some call leads to keeps its
+ * return address at one place, and there is that very call's. Or, up to the end of the stack, nothing can be
+ * a return address but one of code that nobody called. Code of no file is left out: it may push addresses by
+ * hand. */
+static bool scan_for_caller(const struct code *code, const struct frame *frame, struct caller *caller) {
+    const struct unspool_module *module = find_module(code->unwinder, lookup_address(frame));
+    struct tried tried = {0};
+    struct caller outermost = {0};
+    uint64_t word, place = frame->sp, end = place + 8 * SCAN_WORDS;
+    uint32_t candidates = 0;
+    if (!module || !module->table || code->unwinder->arch != UNSPOOL_X86_64)
+        return false;
+    for (; place < end && memory_read_u64(code->memory, place, &word); place += 8) {
+        if (!find_module(code->unwinder, word - 1) || !follows_call(code, word))
+            continue;
+        const struct unspool_module *to = find_module(code->unwinder, word);
+        *caller = (struct caller){.pc = word, .sp = place + 8};
+        const struct frame root = {.pc = word, .sp = caller->sp};
+        if (candidates++ == 0 && to && is_root_code(code, to, &root))
+            outermost = *caller;
+        if (is_kept(code, frame, &tried, place, caller))
+            return true;
+    }
+    *caller = outermost;
+    return outermost.pc && candidates == 1 && place < end;
+}
+
+/* True when the call before a leaf's return address goes where a register points to, and that leads to pc: to
+ * this very instruction, or by code that leaves the return address where it is. */
+static bool prove_by_register(const struct code *code, const struct frame *frame,
+                              const struct caller *caller) {
+    struct frame_recipe recipe;
+    uint64_t place;
+    for (uint32_t length = SHORTEST_INDIRECT_CALL; frame->all && length <= LONGEST_INDIRECT_CALL; length++) {
+        uint64_t target = called_by_register(code, frame->all, caller->pc, length, caller->sp);
+        if (target && target == frame->pc)
+            return true;
+        if (target && recipe_from_entry(code, target, frame->pc, &recipe) &&
+            evaluate_place(frame, recipe.return_address, &place) && place == frame->sp)
+            return true;
+    }
+    return false;
+}
+
+/* A leaf that x86_64's registers may prove, but they are not there yet. */
+static bool needs_registers(const struct code *code, const struct frame *frame, const struct caller *leaf) {
+    return code->unwinder->arch == UNSPOOL_X86_64 && !frame->all && !called_function(code, leaf->pc);
+}
+
 static enum step_result step_by_frames(const struct code *code, struct frame *frame, struct step *step) {
-    struct caller leaf, record;
+    struct caller leaf, record, scanned;
     bool has_leaf = leaf_caller(code, frame, &leaf);
     bool has_record = frame_pointer_caller(code, frame, &record);
     uint64_t leaf_place = code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : frame->sp;
     enum unspool_how how = UNSPOOL_HOW_GUESS;
     const struct caller *caller = NULL;
-    if (has_leaf && prove_caller(code, frame, leaf_place, &leaf)) {
+    if (has_leaf && (prove_caller(code, frame, leaf_place, &leaf) || prove_by_register(code, frame, &leaf))) {
         caller = &leaf;
         how = UNSPOOL_HOW_LEAF;
     } else if (has_record && prove_caller(code, frame, frame->fp + 8, &record)) {
         caller = &record;
         how = UNSPOOL_HOW_FRAME_POINTER;
+    } else if (scan_for_caller(code, frame, &scanned)) {
+        caller = &scanned;
+        how = UNSPOOL_HOW_CODE_ANALYSIS;
+    } else if (has_leaf && needs_registers(code, frame, &leaf)) {
+        return STEP_NEEDS_REGISTERS;
     } else if (has_record) {
         caller = &record;
         how = UNSPOOL_HOW_FRAME_POINTER | UNSPOOL_HOW_GUESS;
@@ -229,12 +344,22 @@ enum step_result step_without_rule(const struct code *code, const struct unspool
     if (frame->is_interrupted && plt_recipe(code, frame->pc, &recipe) &&
         follow_recipe(code, &recipe, UNSPOOL_HOW_PLT, frame, step, &result))
         return result;
-    if (is_root_code(code, module, frame))
+    enum thread_start start = is_new_thread(code, frame);
+    if (start == THREAD_NEEDS_REGISTERS)
+        return STEP_NEEDS_REGISTERS;
+    if (start == THREAD_IS_NEW || is_root_code(code, module, frame))
         return end_stack(step, UNSPOOL_END_ROOT);
     enum analysis_result analysis =
         analyse_code(code, frame->pc, frame->is_interrupted, frame->lr_is_live, &recipe);
-    if (analysis != CALLER_NOT_FOUND &&
-        follow_recipe(code, &recipe, analysis_how(code, frame, analysis, &recipe), frame, step, &result))
+    if (analysis == CALLER_NOT_FOUND)
+        return step_by_frames(code, frame, step);
+    enum unspool_how how = analysis_how(code, frame, analysis, &recipe);
+    struct caller scanned;
+    if ((how & UNSPOOL_HOW_GUESS) && scan_for_caller(code, frame, &scanned)) {
+        forget_others(frame);
+        return become_caller(frame, &scanned, step, UNSPOOL_HOW_CODE_ANALYSIS);
+    }
+    if (follow_recipe(code, &recipe, how, frame, step, &result))
         return result;
     return step_by_frames(code, frame, step);
 }
@@ -243,6 +368,11 @@ enum step_result step_unmapped(const struct code *code, struct frame *frame, str
     struct caller caller;
     if (!leaf_caller(code, frame, &caller))
         return end_stack(step, UNSPOOL_END_UNMAPPED_PC);
+    if (needs_registers(code, frame, &caller))
+        return STEP_NEEDS_REGISTERS;
+    enum unspool_how how = UNSPOOL_HOW_LEAF;
+    if (called_function(code, caller.pc) != frame->pc && !prove_by_register(code, frame, &caller))
+        how |= UNSPOOL_HOW_GUESS;
     forget_others(frame);
-    return become_caller(frame, &caller, step, UNSPOOL_HOW_LEAF | UNSPOOL_HOW_GUESS);
+    return become_caller(frame, &caller, step, how);
 }

@@ -116,6 +116,12 @@ bool tells_new_thread(const struct code *code, uint64_t pc);
 /* root_code.c: true when the frame is the first of its thread, by the file's entry point or the code. */
 bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame);
 
+/* new_thread.c: x86_64: whether a thread or process that a system call has just made is on its way from there
+ * to its first row (glibc's clone3) or to its first call (musl's __clone). rax is 0 in it, and not in its
+ * maker. */
+enum thread_start { THREAD_OTHER, THREAD_IS_NEW, THREAD_NEEDS_REGISTERS };
+enum thread_start is_new_thread(const struct code *code, const struct frame *frame);
+
 /* fallback.c: a pc that no module holds: perhaps a jump through a bad pointer. */
 enum step_result step_unmapped(const struct code *code, struct frame *frame, struct step *step);
 

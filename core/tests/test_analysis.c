@@ -292,6 +292,35 @@ static void a_computed_frame_pointer_is_lost(void) {
            0, "proved: ra=[sp+0] sp=sp+8 fp=?");
 }
 
+/* A jump over a call leads right behind it: that code is there even if the call never comes back. */
+static void a_call_that_is_jumped_over_needs_not_return(void) {
+    const char *jumped = "4883ec08"   /*  0 sub $8,%rsp */
+                         "7405"       /*  4 je 11 */
+                         "e8f5ff7f00" /*  6 call of nobody knows what */
+                         "4883c408"   /* 11 add $8,%rsp */
+                         "c3";        /* 15 ret */
+    EXPECT(UNSPOOL_X86_64, jumped, 6, "proved: ra=[sp+8] sp=sp+16 fp=fp+0");
+    EXPECT_CALLER(UNSPOOL_X86_64, jumped, 11, "proved: ra=[sp+8] sp=sp+16 fp=fp+0");
+    const char *moved = "7409"       /*  0 je 11: sp is another there */
+                        "4883ec08"   /*  2 sub $8,%rsp */
+                        "e8f5ff7f00" /*  6 call */
+                        "4883c408"   /* 11 add $8,%rsp */
+                        "c3";        /* 15 ret */
+    EXPECT_CALLER(UNSPOOL_X86_64, moved, 11, "if calls return: ra=[sp+8] sp=sp+16 fp=fp+0");
+    const char *beside = "4883ec08"   /*  0 sub $8,%rsp */
+                         "7406"       /*  4 je 12: into the middle of what is behind the call */
+                         "e8f5ff7f00" /*  6 call */
+                         "4883c408"   /* 11 add $8,%rsp */
+                         "c3";        /* 15 ret */
+    EXPECT_CALLER(UNSPOOL_X86_64, beside, 11, "if calls return: ra=[sp+8] sp=sp+16 fp=fp+0");
+    const char *aarch64 = "fd7bbfa9"  /*  0 stp x29, x30, [sp, #-16]! */
+                          "400000b4"  /*  4 cbz x0, 12 */
+                          "fdffff95"  /*  8 bl of nobody knows what */
+                          "fd7bc1a8"  /* 12 ldp x29, x30, [sp], #16 */
+                          "c0035fd6"; /* 16 ret */
+    EXPECT_CALLER(UNSPOOL_AARCH64, aarch64, 12, "proved: ra=[sp+8] sp=sp+16 fp=[sp+0]");
+}
+
 static void calls_are_stepped_over_only_when_need_be(void) {
     const char *hex = "4883ec08"   /*  0 sub $8,%rsp */
                       "7405"       /*  4 je 11 */
@@ -299,9 +328,9 @@ static void calls_are_stepped_over_only_when_need_be(void) {
                       "4883c408"   /* 11 add $8,%rsp */
                       "c3";        /* 15 ret */
     EXPECT(UNSPOOL_X86_64, hex, 0, "proved: ra=[sp+0] sp=sp+8 fp=fp+0");
-    EXPECT(UNSPOOL_X86_64, hex, 6, "if calls return: ra=[sp+8] sp=sp+16 fp=fp+0");
+    EXPECT(UNSPOOL_X86_64, hex + 12, 0, "if calls return: ra=[sp+8] sp=sp+16 fp=fp+0");
     EXPECT(UNSPOOL_X86_64, hex, 11, "proved: ra=[sp+8] sp=sp+16 fp=fp+0");
-    EXPECT_CALLER(UNSPOOL_X86_64, hex, 11, "if calls return: ra=[sp+8] sp=sp+16 fp=fp+0");
+    EXPECT_CALLER(UNSPOOL_X86_64, hex + 12, 5, "if calls return: ra=[sp+8] sp=sp+16 fp=fp+0");
     /* An own call that gets the address only is none. */
     EXPECT(UNSPOOL_X86_64,
            "e800000000"
@@ -587,6 +616,7 @@ int main(void) {
     RUN(what_was_overwritten_is_not_read);
     RUN(a_frame_pointer_comes_from_where_it_was_saved);
     RUN(a_computed_frame_pointer_is_lost);
+    RUN(a_call_that_is_jumped_over_needs_not_return);
     RUN(calls_are_stepped_over_only_when_need_be);
     RUN(calls_of_what_can_return);
     RUN(a_call_that_never_returns);

@@ -58,7 +58,9 @@ static void a_stale_return_address_proves_nothing(void) {
     put(&p, STACK_AT + 16, CODE_AT + 0x1005);
     expect_walk(&p, UNSPOOL_END_ROOT,
                 FRAMES({CODE_AT + 0x1105, INTERRUPTED}, {CODE_AT + 0x1005, BY_FRAME_POINTER}));
-    set_register(&p, UNSPOOL_X86_64_RBP, 0);
+    set_register(&p, UNSPOOL_X86_64_RBP, 0); /* the code of f still says where its return address is */
+    expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + 0x1105, INTERRUPTED}, {CODE_AT + 0x1005, BY_CODE}));
+    put(&p, STACK_AT + 16, 0);
     expect_walk(&p, UNSPOOL_END_ROOT,
                 FRAMES({CODE_AT + 0x1105, INTERRUPTED}, {CODE_AT + 0x100a, BY_LEAF | GUESSED}));
     end_process(&p);
