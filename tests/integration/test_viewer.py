@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,7 +118,7 @@ def test_pointing_at_a_box_tells_what_it_is(page: Page) -> None:
     facts = dict(zip(*(tooltip.locator(tag).all_inner_texts() for tag in ("dt", "dd")), strict=True))
     assert facts["total"] == "600 ms (60.0 %)"
     assert facts["self"] == "500 ms (50.0 %)"
-    assert facts["samples"] == "60"
+    assert facts["in"] == "60 samples"
     assert tooltip.locator("dd").all_inner_texts()[3:6] == [
         "parse.c:5 50.0 %",
         "parse.c:6 33.3 %",
@@ -250,6 +251,36 @@ def test_a_search_tells_the_share_of_the_time_with_a_match(page: Page) -> None:
     page.keyboard.press("Escape")
     expect(matched).to_have_text("")
     expect(page.locator("#search")).to_have_value("")
+
+
+def colour_at(page: Page, box: dict[str, Any]) -> list[int]:
+    """Red, green, blue in the middle of a box without text."""
+    colour: list[int] = page.evaluate(
+        """([x, y]) => {
+        const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+        copy.drawImage(document.getElementById("graph"), -x, -y);
+        return [...copy.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+    }""",
+        [round(box["x"] + box["width"] / 2), box["depth"] * 21 + 10],
+    )
+    return colour
+
+
+def test_a_match_that_is_too_narrow_to_be_drawn_is_seen(browser: Browser, tmp_path: Path) -> None:
+    maker = ProfileMaker()
+    thread = maker.thread("main")
+    for number in range(10_000):
+        maker.sample(thread, f"left@app | light{number}@app", weight=2)
+        maker.sample(thread, f"right@app | dark{number}@app | deep@app")
+    for page in shown(browser, tmp_path, maker.profile()):
+        left, right = (box for box in boxes(page) if not box["name"])
+        for text, seen in [("^light7777$", left), ("^deep$", right), ("^none$", None)]:
+            page.fill("#search", text)
+            expect(page.locator("#matched")).not_to_have_text("")
+            page.evaluate("new Promise(requestAnimationFrame)")
+            page.evaluate("new Promise(requestAnimationFrame)")
+            found = [box for box in (left, right) if colour_at(page, box) == [0xE6, 0x4C, 0xC1]]
+            assert found == ([seen] if seen else [])
 
 
 def test_inverted_shows_where_time_was_spent_and_then_the_callers(page: Page) -> None:

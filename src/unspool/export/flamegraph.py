@@ -17,6 +17,7 @@ import html
 import json
 import re
 import struct
+from collections import Counter
 from importlib.resources import files
 from typing import Any
 
@@ -136,16 +137,17 @@ def _description(profile: Profile) -> dict[str, object]:
             for thread in profile.threads
         ],
         "hows": [how.name.lower().replace("_", " ") for how in sorted(How)],
-        "lost": [
-            {
-                "thread": -1 if lost.thread is None else lost.thread,
-                "reason": _text(lost.reason),
-                "count": lost.count,
-            }
-            for lost in profile.lost
-        ],
+        "lost": _lost(profile),
         "problems": [_text(text) for _, text in profile.problems],
     }
+
+
+def _lost(profile: Profile) -> list[dict[str, object]]:
+    """By thread (-1: not known) and reason."""
+    counts = Counter[tuple[int, str]]()
+    for lost in profile.lost:
+        counts[-1 if lost.thread is None else lost.thread, _text(lost.reason)] += lost.count
+    return [{"thread": thread, "reason": reason, "count": n} for (thread, reason), n in counts.most_common()]
 
 
 def _text(text: str) -> str:

@@ -12,7 +12,8 @@ const FADED = 1;
 const MATCH = 2;
 
 // Rows of boxes { x, width, depth, node, from, count }, x and width in pixels, for the weights from view.start to
-// view.end. Each row is in order of x. from: the parent; count: of boxes drawn as one.
+// view.end. Each row is in order of x. from: the parent; count: of boxes drawn as one, the parent's children from
+// the one numbered `first` on.
 function layOut(tree, view, width) {
   const scale = width / (view.end - view.start);
   const rows = [];
@@ -38,7 +39,7 @@ function addChildren(tree, { node, depth }, view, scale, width, boxes) {
     if (wide < NARROWEST) {
       const last = children[children.length - 1];
       const end = (tree.start[last] + tree.total[last] - view.start) * scale;
-      const many = { x, width: end - x, depth: depth + 1, node: MANY, from: node, count: children.length - i };
+      const many = { x, width: end - x, depth: depth + 1, node: MANY, from: node, count: children.length - i, first: i };
       if (many.width >= NARROWEST / 2) boxes.push(many);
       return;
     }
@@ -109,7 +110,7 @@ class Graph {
     return null;
   }
 
-  // look: { scroll, state(place) → PLAIN | FADED | MATCH, focus, hover: boxes or null }
+  // look: { scroll, state(box) → PLAIN | FADED | MATCH, focus, hover: boxes or null }
   draw(look) {
     const { context, colours, ratio } = this;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -133,13 +134,14 @@ class Graph {
     const right = Math.min(box.x + box.width, this.width);
     const gap = right - left > 4 ? 1 : 0;
     const shape = { left, y, width: right - left - gap, height: ROW - 1 };
+    const state = look.state(box);
     if (box.node === MANY) {
-      this.fillShape(shape, this.colours.page.small);
+      this.fillShape(shape, state === MATCH ? this.colours.page.match : this.colours.page.small);
       return;
     }
     const place = this.tree.place[box.node];
-    const state = look.state(place);
     const kind = placeKind(this.profile, place);
+    if (kind !== CODE) this.context.globalAlpha = state === FADED ? 0.5 : 1;
     this.fillShape(shape, this.fillOf(place, kind, state));
     this.context.globalAlpha = state === FADED ? 0.35 : 1;
     if (kind === CODE) this.drawCertainty(box, shape, place);
@@ -200,7 +202,7 @@ class Graph {
     const text = this.fit(place, shape.width - 2 * PADDING);
     if (!text) return;
     context.fillStyle = state === MATCH ? page.matchText : state === FADED ? page.fadedText : page.text;
-    if (kind === MARK && state !== MATCH) context.fillStyle = page.markLine;
+    if (kind === MARK && state === PLAIN) context.fillStyle = page.markLine;
     context.fillText(text, shape.left + PADDING, shape.y + shape.height / 2 + (kind === MARK ? -1 : 0.5));
   }
 

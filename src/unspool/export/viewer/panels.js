@@ -54,7 +54,8 @@ function showTruth(truth) {
     if (truth.verdicts[i] > 0 || i === 0) figures.push(figure(shareText(truth.verdicts[i], whole), word));
   });
   if (truth.cpu !== null) figures.push(figure(...notSampledText(truth)));
-  figures.push(figure(countText(truth.samples), "samples"), figure(countText(truth.lostCount), "lost"));
+  figures.push(figure(countText(truth.samples), truth.samples === 1 ? "sample" : "samples"));
+  figures.push(figure(countText(truth.lostCount), "lost"));
   document.getElementById("summary").replaceChildren(...figures);
 }
 
@@ -143,7 +144,7 @@ function describe(tree, node, unit, view) {
     inlined: code && profile.placeInlined[place] === 1,
     total: `${weightText(tree.total[node], unit)}  (${shareText(tree.total[node], whole)})`,
     self: `${weightText(tree.self[node], unit)}  (${shareText(tree.self[node], whole)})`,
-    samples: countText(tree.samples[node]),
+    samples: plural(tree.samples[node], "sample"),
     ofView: view.end - view.start < whole ? shareText(tree.total[node], view.end - view.start) : null,
     guessed: tree.guessed[node] > 0,
     lines: lines.slice(0, 4).map(([text, weight]) => [text, shareText(weight, tree.total[node])]),
@@ -155,7 +156,7 @@ function describe(tree, node, unit, view) {
 
 function statusLine(description) {
   const line = description.lines.length > 0 ? `${shortPath(description.lines[0][0])}  ·  ` : "";
-  const words = `  ${line}${description.total}, self ${description.self}, ${description.samples} samples`;
+  const words = `  ${line}${description.total}, self ${description.self}, ${description.samples}`;
   const flags = [description.inlined && "inlined", description.guessed && "guessed"].filter(Boolean);
   const text = words + (flags.length > 0 ? `  ·  ${flags.join(", ")}` : "");
   return [element("b", { textContent: shorten(description.name, 120) }), text];
@@ -171,7 +172,7 @@ function tooltipContent(description, inverted) {
   row(inverted ? "on this path" : "total", description.total);
   if (!inverted) row("self", description.self);
   if (description.ofView) row("of the zoom", description.ofView);
-  row("samples", description.samples);
+  row("in", description.samples);
   description.lines.forEach(([text, share], i) => row(i === 0 ? "line" : "", `${text}  `, element("small", { textContent: share })));
   if (description.moreLines > 0) row("", `and ${plural(description.moreLines, "more line")}`);
   if (description.hows.length > 0) {

@@ -70,7 +70,7 @@ class Viewer {
     this.drawing ??= requestAnimationFrame(() => {
       this.drawing = null;
       const { focus, hover } = this;
-      this.graph.draw({ scroll: this.scroller.scrollTop, state: (place) => this.stateOf(place), focus, hover });
+      this.graph.draw({ scroll: this.scroller.scrollTop, state: (box) => this.stateOf(box), focus, hover });
       if (this.scroller.ariaBusy === "false") return;
       this.scroller.ariaBusy = "false";
       performance.mark("drawn"); // for whoever measures the first paint
@@ -139,13 +139,20 @@ class Viewer {
       return;
     }
     this.matches = this.query ? matchingPlaces(this.profile, this.query) : null;
+    this.below = this.query && !this.inverted ? matchBelow(this.calls, this.matches) : null;
     output.textContent = this.query ? shareText(matchedWeight(this.calls, this.matches), this.calls.total[ROOT]) : "";
     output.title = "share of the time in which a match is on the stack";
   }
 
-  stateOf(place) {
+  stateOf(box) {
     if (!this.query) return PLAIN;
-    return this.matches[place] ? MATCH : FADED;
+    const matches = (node) => this.matches[this.tree.place[node]] === 1;
+    if (box.node !== MANY) return matches(box.node) ? MATCH : FADED;
+    if (box.query !== this.query) {
+      const hidden = this.tree.children(box.from).slice(box.first);
+      Object.assign(box, { query: this.query, matches: hidden.some((node) => matches(node) || this.below?.[node]) });
+    }
+    return box.matches ? MATCH : FADED;
   }
 
   // ---------------------------------------------------------------- pointing
@@ -351,6 +358,13 @@ function matchingPlaces(profile, query) {
     matches[place] = inBinary || query.test(placeName(profile, place)) ? 1 : 0;
   }
   return matches;
+}
+
+// By node of a CallTree: 1 if a match is below it.
+function matchBelow({ parent, place }, matches) {
+  const below = new Uint8Array(parent.length);
+  for (let node = parent.length - 1; node > ROOT; node--) below[parent[node]] |= below[node] | matches[place[node]];
+  return below;
 }
 
 // The weight of the stacks with a match in them.
