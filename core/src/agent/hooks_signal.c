@@ -109,6 +109,12 @@ static void end_by(int signal) {
     set_mask(~bit(signal));
 }
 
+/* Nobody asks for signals of a file whose default is to end the program: it is a late one of ours, of a perf
+ * event that is closed already. */
+static bool is_of_file(const siginfo_t *info) {
+    return info->si_code >= POLL_IN && info->si_code <= POLL_HUP;
+}
+
 void agent_foreign_signal(int signal, void *info, void *context) {
     struct kernel_action action;
     uint64_t mask;
@@ -118,7 +124,7 @@ void agent_foreign_signal(int signal, void *info, void *context) {
     if (action.flags & SA_RESETHAND && !is(action.handler, SIG_IGN))
         kept.handler = NULL; /* SIG_DFL */
     atomic_store_explicit(&lock, 0, memory_order_release);
-    if (is(action.handler, SIG_IGN))
+    if (is(action.handler, SIG_IGN) || (is(action.handler, SIG_DFL) && is_of_file(info)))
         return;
     if (is(action.handler, SIG_DFL)) {
         end_by(signal);

@@ -160,9 +160,9 @@ class ThreadTriggers:
             thread.cpu_time = cpu_time
 
     def _settle(self, thread: _Thread) -> None:
+        """The slot's perf_fd stays: a signal of the event may still be pending where it is blocked."""
         thread.settled = True
-        if thread.event >= 0 and not self._wants_events:
-            self._area.slots["perf_fd"][thread.slot] = 0
+        if not self._wants_events:
             _close_event(thread)
 
     def _use_event_instead(self, thread: _Thread) -> None:
