@@ -104,8 +104,9 @@ int main(int argc, char **argv) {
         CHECK(from_kill == before + 1);
     }
     CHECK(!setitimer(ITIMER_PROF, &(struct itimerval){{0, 0}, {0, 0}}, NULL) && !timer_delete(timer));
-    CHECK(from_interval >= 20 && from_interval <= 60);
-    CHECK(from_timer >= 20 && from_timer <= 60);
+    /* 40 of each on an idle machine; few where programs wait for a CPU, since the kernel looks once a tick. */
+    CHECK(from_interval >= 1 && from_interval <= 60);
+    CHECK(from_timer >= 1 && from_timer <= 60);
     CHECK(from_kill == 100);
     /* Behind everyone's back: one signal may be on its way, and a few more until it is noticed. */
     CHECK(strays <= (is_raw ? 200 : 0));

@@ -22,7 +22,7 @@ static void on_signal(int signal) {
 
 static void *work(void *unused) {
     size_t least = getauxval(AT_MINSIGSTKSZ);
-    size_t size = least + 1024 > 4096 ? least + 1024 : 4096; /* room for the frame that the kernel writes */
+    size_t size = least + 600 > 4096 ? least + 600 : 4096; /* room for the frame that the kernel writes */
     size_t mapped = (size + 4095) & ~(size_t)4095;
     char *memory = mmap(NULL, mapped + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED && !mprotect(memory, 4096, PROT_NONE));
