@@ -7,11 +7,16 @@ from unspool.capture.sample_weights import TICK, ThreadClocks
 PERIOD = 5_000_000
 
 
-def weigh(clocks: ThreadClocks, *samples: tuple[int, int] | tuple[int, int, int]) -> list[int]:
+def weigh(
+    clocks: ThreadClocks, *samples: tuple[int, int] | tuple[int, int, int], at_call: bool = True
+) -> list[int]:
     """Weights of samples (tid, CPU time, system time = 0)."""
     columns = np.array([(*sample, 0)[:3] for sample in samples], np.int64).reshape(-1, 3)
     tids, cpu, system = columns.T
-    return [int(w) for w in clocks.weights(tids, cpu.astype(np.uint64), system.astype(np.uint64))]
+    return [
+        int(w)
+        for w in clocks.weights(tids, cpu.astype(np.uint64), system.astype(np.uint64), lambda _: at_call)
+    ]
 
 
 def test_each_sample_weighs_the_time_since_the_threads_last_one() -> None:
@@ -46,7 +51,19 @@ def test_a_new_thread_with_an_old_id_begins_anew() -> None:
 
 def test_time_while_the_signal_was_blocked_is_not_given_to_where_it_was_unblocked() -> None:
     clocks = ThreadClocks(PERIOD)
-    assert weigh(clocks, (7, 5_000_000), (7, 805_000_000)) == [5_000_000, PERIOD + 2 * TICK]
+    assert weigh(clocks, (7, 5_000_000), (7, 805_000_000)) == [5_000_000, PERIOD + 4 * TICK]
+
+
+def test_a_signal_that_comes_late_in_running_code_was_late_by_chance() -> None:
+    clocks = ThreadClocks(PERIOD)
+    assert weigh(clocks, (7, 5_000_000), (7, 45_000_000), at_call=False) == [5_000_000, 40_000_000]
+
+
+def test_not_even_there_is_all_time_its_own() -> None:
+    """Samples may have been lost, or a signal handler has returned that had blocked the signal."""
+    clocks = ThreadClocks(PERIOD)
+    samples = (7, 5_000_000), (7, 805_000_000)
+    assert weigh(clocks, *samples, at_call=False) == [5_000_000, PERIOD + 16 * TICK]
 
 
 def test_a_long_stay_in_the_kernel_is_its_callers() -> None:

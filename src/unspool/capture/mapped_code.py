@@ -8,6 +8,7 @@ once; the others are compiled in a thread of their own, meanwhile the rest is pu
 from __future__ import annotations
 
 import resource
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +21,7 @@ from unspool.cache import Cache
 from unspool.capture.mapped_file import open_mapped_file
 from unspool.capture.memory_map import MapEntry
 from unspool.capture.samples import BinaryKind, CodeEntry, CodeFile, CodeMap
+from unspool.capture.system_calls import follows_system_call
 from unspool.unwind import UnwindTable
 from unspool.unwind.modules import Module, executable_mappings
 from unspool.unwind.table_cache import cached_table, table_in_cache
@@ -60,6 +62,14 @@ class MappedCode:
     def code_map(self, arch: str) -> CodeMap:
         """For samples; code without a file has no image base there."""
         return CodeMap([CodeEntry(r.start, r.end, r.image_base, r.file) for r in self.ranges], arch)
+
+    def is_at_system_call(self, address: int) -> bool:
+        """Whether the interrupted instruction is where a system call returns to."""
+        index = bisect_right(self.ranges, address, key=lambda r: r.start) - 1
+        if index < 0 or address >= self.ranges[index].end:
+            return False
+        found = self.ranges[index]
+        return found.known is not None and follows_system_call(found.known.binary, address - found.image_base)
 
     @property
     def table_count(self) -> int:
@@ -109,6 +119,7 @@ class CodeFiles:
                 image_base = entry.start - entry.file_offset if entry.is_file else 0
                 ranges = [CodeRange(entry.start, entry.end, image_base, None, file)]
             result.ranges += ranges
+        result.ranges.sort(key=lambda r: r.start)
         return result
 
     def take_finished(self) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.capture.code_history import CodeHistory
+from unspool.capture.mapped_code import MappedCode
 from unspool.capture.sample_weights import ThreadClocks
 from unspool.capture.samples import CodeMap, Flag, Lost, SampleBatch
 from unspool.core_session import RingSamples
@@ -34,11 +35,18 @@ class SampleBuffer:
         self._block = block
         self._pending: list[_Pending] = []
 
-    def take(self, ring: RingSamples, tids: NDArray[np.int64]) -> None:
-        """tids: of the samples, as we see them."""
+    def take(self, ring: RingSamples, tids: NDArray[np.int64], code: MappedCode) -> None:
+        """tids: of the samples, as we see them. code: as last known."""
+
+        def is_at_call(sample: int) -> bool:
+            frame = int(ring.offsets[sample])
+            return frame < int(ring.offsets[sample + 1]) and code.is_at_system_call(
+                int(ring.addresses[frame])
+            )
+
         cpu = np.minimum(ring.samples["cpu_time"], _LARGEST_TIME)
         system = np.minimum(ring.samples["system_time"], _LARGEST_TIME)
-        self._pending.append(_Pending(ring, tids, self.clocks.weights(tids, cpu, system)))
+        self._pending.append(_Pending(ring, tids, self.clocks.weights(tids, cpu, system, is_at_call)))
 
     def give_out(self, code_map: CodeMap, history: CodeHistory) -> Iterator[SampleBatch | Lost]:
         """All of them, under this map."""
@@ -46,7 +54,9 @@ class SampleBuffer:
         for ring, tids, weights in pending:
             samples = ring.samples
             flags: NDArray[np.uint8] = samples["flags"].copy()
-            flags[history.stale(samples["epoch"], ring.offsets, ring.addresses)] |= np.uint8(Flag.STALE_MODULES)
+            flags[history.stale(samples["epoch"], ring.offsets, ring.addresses)] |= np.uint8(
+                Flag.STALE_MODULES
+            )
             times: NDArray[np.uint64] = np.minimum(samples["time"], _LARGEST_TIME)
             batch = SampleBatch(
                 pid=self._pid,
