@@ -1,0 +1,1 @@
+"""Ends at random moments: of the program, of unspool, of the disk."""

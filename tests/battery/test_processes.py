@@ -1,0 +1,60 @@
+"""Processes: children of every kind, other roots and users, other preloaded libraries."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.battery.harness import build, compare, run
+
+
+@pytest.mark.parametrize(
+    ("way", "processes"), [("fork", 20), ("vfork", 10), ("spawn", 10), ("exec", 5), ("daemon", 2)]
+)
+def test_children(folder: Path, way: str, processes: int) -> None:
+    """Each is in the recording under its own id, and found the environment that it was given."""
+    _, fast = compare([build(folder, "processes.c"), way], samples=5)
+    assert fast.processes >= processes, fast
+
+
+def test_children_are_not_followed(folder: Path) -> None:
+    program = build(folder, "processes.c")
+    for way in ("fork", "vfork", "spawn", "exec"):
+        outcome = run([program, way], 2000, options=["--no-follow"])
+        assert (outcome.status, outcome.output[-3:]) == (0, b"ok\n"), outcome
+        assert outcome.processes == 1
+
+
+def test_program_replaces_itself_300_times(folder: Path) -> None:
+    compare([build(folder, "exec_chain.c")])
+
+
+@pytest.mark.parametrize(
+    "how", ["unshare", "unshare-pid", "unshare-user", "chroot", "setuid", "chdir", "non-dumpable"]
+)
+def test_other_world(folder: Path, tmp_path: Path, how: str) -> None:
+    compare([build(folder, "other_world.c"), how, tmp_path], samples=20)
+
+
+@pytest.mark.parametrize("as_child", [[], ["child"]])
+def test_environment(folder: Path, as_child: list[str]) -> None:
+    """environ, main's third argument, getenv and /proc/self/environ are what they are bare."""
+    program = build(folder, "environment.c")
+    for environment in ({}, {"LD_PRELOAD": ""}, {"LD_PRELOAD": "libm.so.6"}, {"LD_LIBRARY_PATH": "/nowhere"}):
+        compare([program, *as_child], environment=environment, samples=0)
+
+
+def test_environment_of_another_user(folder: Path) -> None:
+    """Without the right to say by itself where the environment ends."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    program = build(folder, "environment.c")
+    compare([program], prefix=["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], samples=0)
+
+
+def test_another_preloaded_library(folder: Path) -> None:
+    """It is called as before, once for each call, and does not see us either."""
+    other = build(folder, "preloaded.c", "-shared", "-fPIC", "-ldl", name="preloaded.so")
+    program = build(folder, "with_preload.c")
+    for outcome in compare([program, "parent"], environment={"LD_PRELOAD": str(other)}, samples=20):
+        assert b"hidden 1" in outcome.output

@@ -1,0 +1,36 @@
+"""Signals stay the program's: its handlers, masks, stacks, timers and calls."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.battery.harness import build, compare
+
+
+@pytest.mark.parametrize("how", ["libc", "syscall"])
+def test_own_handler_for_sigprof_and_own_timers(folder: Path, how: str) -> None:
+    """The program's handler gets every signal of the program's timers and none of ours."""
+    compare([build(folder, "own_sigprof.c"), how], samples=20)
+
+
+def test_handler_installed_behind_our_back(folder: Path) -> None:
+    """By a raw system call: it is the program's from then on; few strays come until that is noticed."""
+    for outcome in compare([build(folder, "own_sigprof.c"), "raw"]):
+        assert "handler" in outcome.errors, outcome.errors
+
+
+def test_every_action_for_sigprof(folder: Path) -> None:
+    compare([build(folder, "sigprof_actions.c")], samples=10)
+
+
+def test_all_signals_blocked_in_some_threads(folder: Path) -> None:
+    compare([build(folder, "blocked_signals.c")], samples=20)
+
+
+def test_signal_stacks_of_4_kilobytes(folder: Path) -> None:
+    compare([build(folder, "small_signal_stacks.c")], samples=50)
+
+
+@pytest.mark.parametrize("call", ["read", "epoll_wait", "poll", "nanosleep", "futex", "connect"])
+def test_no_call_is_interrupted(folder: Path, call: str) -> None:
+    compare([build(folder, "interrupted_calls.c"), call])
