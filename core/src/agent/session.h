@@ -41,7 +41,7 @@
 #define SESSION_WORKSPACE_SIZE 163840u
 #define SESSION_REFUSALS 64
 #define SESSION_AREAS_OFFSET SESSION_ALIGNMENT
-#define SESSION_LEAST_RING 65536u /* ring_size: a power of two in these bounds */
+#define SESSION_LEAST_RING 131072u /* ring_size: a power of two in these bounds */
 #define SESSION_LARGEST_RING (16u << 20)
 #define SESSION_HEARTBEAT_LIMIT 5000000000u /* ns: older, and no unspool process there: agents stop */
 
@@ -323,7 +323,7 @@ struct session_record {
 static_assert(sizeof(struct session_record) == 72, "layout");
 
 #define SESSION_LARGEST_RECORD (sizeof(struct session_record) + SESSION_MOST_FRAMES * 9u)
-static_assert(SESSION_LARGEST_RECORD < SESSION_LEAST_RING, "a record fits the ring");
+static_assert(2 * SESSION_LARGEST_RECORD <= SESSION_LEAST_RING, "an empty ring has room, padding included");
 
 static inline uint64_t session_area_size(uint64_t ring_size) {
     return sizeof(struct session_area) + ring_size;
