@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -62,6 +63,7 @@ class RecordingWriter:
         self._stacks = StackWriter(connection)
         self._names: dict[int | None, Callable[[int], str | None]] = {}
         self._failure: RecordingError | None = None
+        self._committed_at = time.monotonic()
         self._closed = threading.Event()
         self._committer = threading.Thread(target=self._commit_often, name="commits", daemon=True)
         self._committer.start()
@@ -136,6 +138,8 @@ class RecordingWriter:
                     self._connection.execute("INSERT INTO problems VALUES (?, ?)", row)
                 case CodeNames():
                     self._names[happening.pid] = happening.lookup
+            if time.monotonic() - self._committed_at >= COMMIT_SECONDS:
+                self._commit()
 
     def commit(self) -> None:
         """What was added is in the file now, not only within a second. Raises RecordingError."""
@@ -198,9 +202,10 @@ class RecordingWriter:
     def _commit(self) -> None:
         with self._writing():
             self._connection.execute("COMMIT")
+            self._committed_at = time.monotonic()
 
     def _commit_often(self) -> None:
-        """Commits in a thread of its own: a source may have nothing to say for long."""
+        """Commits what `add` did not, in a thread of its own: a source may have nothing to say for long."""
         while not self._closed.wait(COMMIT_SECONDS):
             with suppress(RecordingError), self._lock:  # `add` raises it
                 if not self._closed.is_set() and self._connection.in_transaction:
