@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+_PATIENCE = 30_000  # milliseconds: the machine may have much else to do
 _SWITCHES = [
     "--no-sandbox",  # Chromium's own does not work for root
     "--disable-gpu",
@@ -22,6 +23,7 @@ _SWITCHES = [
 @contextmanager
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
+        expect.set_options(timeout=_PATIENCE)
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=_SWITCHES)
         yield browser
         browser.close()
@@ -39,7 +41,7 @@ def opened(
     """The page of a flame graph, drawn. AssertionError at the end: it complained, failed, or asked for
     another file."""
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=colours)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(_PATIENCE)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))

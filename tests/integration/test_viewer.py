@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import box_named, boxes, chromium, click, opened, point_at, rows
 from tests.profile_maker import ProfileMaker
-from unspool.capture.samples import Event
+from unspool.capture.samples import Event, Flag
 from unspool.export import write
 from unspool.profile import Profile
 from unspool.profile.model import LostSamples
@@ -159,6 +159,23 @@ def colours_in(page: Page, name: str) -> int:
 def test_a_guess_is_hatched_and_a_proved_frame_is_not(page: Page) -> None:
     assert colours_in(page, "main") == 1
     assert colours_in(page, "render") > 1
+
+
+def test_a_stack_that_is_doubtful_as_a_whole_is_hatched(browser: Browser, tmp_path: Path) -> None:
+    maker = ProfileMaker()
+    thread = maker.thread("main")
+    maker.sample(thread, "main@app | fine@app", weight=3)
+    maker.sample(thread, "main@app | loading@app", weight=1, flags=Flag.NO_TABLE_YET)
+    for page in shown(browser, tmp_path, maker.profile()):
+        assert [colours_in(page, name) > 1 for name in ("fine", "loading", "main")] == [False, True, True]
+        facts = page.evaluate("viewer.tree.guessed.join()")
+        assert facts == "1,1,0,1"  # all, main, fine, loading
+        point_at(page, "main")
+        expect(page.locator("#tooltip .warning")).to_have_text("25.0 %")
+        page.keyboard.press("i")
+        assert [colours_in(page, name) > 1 for name in ("fine", "loading")] == [False, True]
+        page.click("#truth")
+        expect(page.locator("#details-text")).to_contain_text("a library's unwind table was not there yet")
 
 
 def test_a_click_zooms_and_escape_goes_back(page: Page) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unspool.capture.samples import Flag
 from unspool.export.leaves import Leaves, binary_name, inlined_lines, printable
 from unspool.profile import Profile
 from unspool.unwind import How
@@ -31,6 +32,12 @@ from unspool.unwind import How
 _SCRIPTS = ("data.js", "names.js", "trees.js", "colours.js", "graph.js", "panels.js", "viewer.js")
 _ALIGNMENT = 8
 _TYPES = {"u1": np.uint8, "i4": np.int32, "f8": np.float64}
+_FLAGS = {
+    Flag.STALE_MODULES: "the memory map changed meanwhile",
+    Flag.NO_TABLE_YET: "a library's unwind table was not there yet",
+    Flag.KERNEL_CALLER_UNKNOWN: "time in the kernel, its caller not known",
+    Flag.JOINED: "continued by the kernel's chain of frame pointers",
+}
 _LONGEST_NAME = 10_000  # characters that are kept of a name
 
 
@@ -110,6 +117,7 @@ def _leaf_arrays(leaves: Leaves) -> _Arrays:
         "leafStack": ("i4", leaves.stack),
         "leafWeight": ("f8", leaves.weight),
         "leafSamples": ("f8", leaves.samples),
+        "leafFlags": ("u1", leaves.flags),
         "leafVerdict": ("u1", leaves.verdict),
         "leafMark": ("i4", leaves.mark),
     }
@@ -137,6 +145,8 @@ def _description(profile: Profile) -> dict[str, object]:
             for thread in profile.threads
         ],
         "hows": [how.name.lower().replace("_", " ") for how in sorted(How)],
+        "flags": {int(flag): words for flag, words in _FLAGS.items()},
+        "doubtful": int(Flag.STALE_MODULES | Flag.NO_TABLE_YET),  # these make every frame of a stack a guess
         "lost": _lost(profile),
         "problems": [_text(text) for _, text in profile.problems],
     }

@@ -34,8 +34,8 @@ class Leaves:
     """n kinds of samples, in order of event, thread and stack.
 
     event, thread, stack: int32[n], indices in the profile. weight: int64[n], in the event's unit. samples:
-    int64[n], how many. verdict: uint8[n], index in VERDICTS. mark: int32[n], index in `marks`, -1: the stack
-    was not cut. marks: why and where stacks were cut, in words.
+    int64[n], how many. flags: uint8[n], Flag. verdict: uint8[n], index in VERDICTS. mark: int32[n], index in
+    `marks`, -1: the stack was not cut. marks: why and where stacks were cut, in words.
     """
 
     event: NDArray[np.int32]
@@ -43,6 +43,7 @@ class Leaves:
     stack: NDArray[np.int32]
     weight: NDArray[np.int64]
     samples: NDArray[np.int64]
+    flags: NDArray[np.uint8]
     verdict: NDArray[np.uint8]
     mark: NDArray[np.int32]
     marks: list[str]
@@ -89,6 +90,7 @@ class Leaves:
             if len(starts)
             else np.zeros(0, np.int64),
             samples=np.diff(np.append(starts, len(order))),
+            flags=flags,
             verdict=verdict,
             mark=mark,
             marks=list(marks),

@@ -15,12 +15,15 @@ function element(tag, attributes, ...children) {
 // same threads (null: not known), what is missing.
 function truthOf(profile, leaves, threads, eventNumber) {
   const event = profile.events[eventNumber] ?? { unit: "" };
-  const truth = { total: 0, samples: 0, verdicts: [0, 0, 0], marks: new Map(), unit: event.unit };
+  const truth = { total: 0, samples: 0, verdicts: [0, 0, 0], marks: new Map(), flags: new Map(), unit: event.unit };
   for (const leaf of leaves) {
     const weight = profile.leafWeight[leaf];
     truth.total += weight;
     truth.samples += profile.leafSamples[leaf];
     truth.verdicts[profile.leafVerdict[leaf]] += weight;
+    for (const flag of Object.keys(profile.flags)) {
+      if (profile.leafFlags[leaf] & flag) truth.flags.set(flag, (truth.flags.get(flag) ?? 0) + weight);
+    }
     const mark = profile.leafMark[leaf];
     if (mark >= 0) truth.marks.set(mark, (truth.marks.get(mark) ?? 0) + weight);
   }
@@ -149,6 +152,8 @@ function describe(tree, node, unit, view) {
     guessed: tree.guessed[node] > 0,
     lines: lines.slice(0, 4).map(([text, weight]) => [text, shareText(weight, tree.total[node])]),
     moreLines: Math.max(lines.length - 4, 0),
+    guess: tree.guessed[node] > tree.doubts[node],
+    doubts: tree.doubts[node] > 0 ? shareText(tree.doubts[node], tree.total[node]) : null,
     hows: facts.hows.map(([text, weight]) => `${text} ${shareText(weight, tree.total[node])}`),
     mark: placeKind(profile, place) === MARK,
   };
@@ -176,8 +181,9 @@ function tooltipContent(description, inverted) {
   description.lines.forEach(([text, share], i) => row(i === 0 ? "line" : "", `${text}  `, element("small", { textContent: share })));
   if (description.moreLines > 0) row("", `and ${plural(description.moreLines, "more line")}`);
   if (description.hows.length > 0) {
-    row("found by", element("span", { className: description.guessed ? "warning" : "", textContent: description.hows.join(", ") }));
+    row("found by", element("span", { className: description.guess ? "warning" : "", textContent: description.hows.join(", ") }));
   }
+  if (description.doubts) row("doubtful", element("span", { className: "warning", textContent: description.doubts }));
   const where = [];
   if (description.binary) where.push(description.binary.path);
   if (description.inlined) where.push("inlined into its caller");
@@ -228,6 +234,7 @@ function openTruth(profile, tree, truth) {
     const what = truth.notSampled >= 0 ? "CPU time by the kernel's count that no sample covers" : "samples add up to more";
     verdicts.push([[swatch("missing"), `(not sampled): ${what}`], ...weights(Math.abs(truth.notSampled))]);
   }
+  const flags = [...truth.flags].sort(([, left], [, right]) => right - left);
   const marks = [...truth.marks].sort(([, left], [, right]) => right - left);
   const hows = [...timeByHow(tree)].sort(([, left], [, right]) => right - left);
   const frames = hows.reduce((sum, [, weight]) => sum + weight, 0);
@@ -236,6 +243,7 @@ function openTruth(profile, tree, truth) {
     "figures",
     ...section("Stacks, by time", verdicts),
     ...section("Where stacks were cut", marks.map(([mark, weight]) => [profile.marks[mark], ...weights(weight)])),
+    ...section("What makes stacks doubtful", flags.map(([flag, weight]) => [profile.flags[flag], ...weights(weight)])),
     ...section("How frames were found, by time", hows.map(([how, weight]) => [howText(profile, how), shareText(weight, frames)])),
     ...section("Lost samples", truth.lost.map((lost) => [lost.reason, countText(lost.count)])),
     ...profile.problems.map((text) => element("p", { textContent: text })),
@@ -267,7 +275,7 @@ const KEYS = [
 ];
 const LOOKS = [
   ["", "A box is a function below the one that called it; its width is its share of the time. A colour is a binary."],
-  ["guess", "hatched: for this part of the time nothing proves that the frame is right"],
+  ["guess", "hatched: for this part of the time nothing proves that the frame is right, or libraries changed meanwhile"],
   ["inlined", "a bar at the left: the call was inlined into its caller"],
   ["cut", "a torn edge: the stack was cut; what called the box below is not known"],
   ["many", "grey: several boxes, each too narrow to be drawn; click to widen them"],

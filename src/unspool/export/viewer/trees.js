@@ -1,6 +1,7 @@
 // Two trees of boxes over the same samples: CallTree from the root to what it calls, InvertedTree from where the
 // time was spent to the callers. Both are merged by place (a function in a binary). A node is a number; `total`,
-// `samples`, `self`, `guessed`, `place`, `parent`, `start` (the weight to its left) are arrays by node, and
+// `self`, `samples`, `guessed` (the weight for which its frame is a guess), `doubts` (the part of that for which the
+// whole stack is doubtful), `place`, `parent`, `start` (the weight to its left) are arrays by node, and
 // `children(node)` gives its children, the heaviest first.
 //
 // An *entry* is finer than a node of a CallTree: one frame of one stack with one line. What a box shows when it is
@@ -87,32 +88,39 @@ class CallTree {
 
   // Weights of entries and nodes: parents come before children in both.
   sumUp() {
-    const { leafWeight, leafSamples } = this.profile;
+    const { leafWeight, leafSamples, leafFlags, doubtful } = this.profile;
     const { entryParent, entryNode, entryHow } = this;
+    const selfDoubts = new Float64Array(entryParent.length); // of stacks that are doubtful as a whole
     const selfs = new Float64Array(entryParent.length);
     const selfSamples = new Float64Array(entryParent.length);
     for (let i = 0; i < this.leaves.length; i++) {
       selfs[this.innermost[i]] += leafWeight[this.leaves[i]];
       selfSamples[this.innermost[i]] += leafSamples[this.leaves[i]];
+      if (leafFlags[this.leaves[i]] & doubtful) selfDoubts[this.innermost[i]] += leafWeight[this.leaves[i]];
     }
     const totals = selfs.slice();
+    const doubts = selfDoubts.slice();
     const samples = selfSamples.slice();
     this.total = new Float64Array(this.parent.length);
     this.self = new Float64Array(this.parent.length);
     this.guessed = new Float64Array(this.parent.length);
+    this.doubts = new Float64Array(this.parent.length);
     this.samples = new Float64Array(this.parent.length);
     for (let entry = entryParent.length - 1; entry >= 0; entry--) {
       const node = entryNode[entry];
       this.total[node] += totals[entry];
       this.samples[node] += samples[entry];
       this.self[node] += selfs[entry];
-      if (entryHow[entry] & GUESS) this.guessed[node] += totals[entry];
+      this.doubts[node] += doubts[entry];
+      this.guessed[node] += entryHow[entry] & GUESS ? totals[entry] : doubts[entry];
       if (entry > 0) {
+        doubts[entryParent[entry]] += doubts[entry];
         totals[entryParent[entry]] += totals[entry];
         samples[entryParent[entry]] += samples[entry];
       }
     }
-    Object.assign(this, { entrySelf: selfs, entrySelfSamples: selfSamples, entryTotal: totals });
+    Object.assign(this, { entrySelf: selfs, entrySelfSamples: selfSamples, entrySelfDoubts: selfDoubts });
+    this.entryTotal = totals;
   }
 
   linkChildren() {
@@ -154,8 +162,8 @@ class InvertedTree {
     for (let entry = 0; entry < tree.entrySelf.length; entry++) {
       if (tree.entrySelf[entry] > 0) entries.push(entry);
     }
-    Object.assign(this, { place: [], parent: [], total: [], self: [], guessed: [], samples: [], start: [] });
-    Object.assign(this, { cursors: [], childLists: [] });
+    Object.assign(this, { place: [], parent: [], total: [], self: [], guessed: [], doubts: [], samples: [] });
+    Object.assign(this, { start: [], cursors: [], childLists: [] });
     const all = {
       leaves: Int32Array.from(entries), // where each stack begins: this gives weight and samples
       entries: Int32Array.from(entries), // how far up we are
@@ -164,22 +172,25 @@ class InvertedTree {
   }
 
   addNode(parent, place, cursor, start) {
-    const { entrySelf, entrySelfSamples, entryHow } = this.tree;
+    const { entrySelf, entrySelfSamples, entrySelfDoubts, entryHow } = this.tree;
     let total = 0;
     let samples = 0;
     let guessed = 0;
+    let doubts = 0;
     for (let i = 0; i < cursor.leaves.length; i++) {
       const weight = entrySelf[cursor.leaves[i]];
       total += weight;
       samples += entrySelfSamples[cursor.leaves[i]];
-      if (entryHow[cursor.entries[i]] & GUESS) guessed += weight;
+      doubts += entrySelfDoubts[cursor.leaves[i]];
+      guessed += entryHow[cursor.entries[i]] & GUESS ? weight : entrySelfDoubts[cursor.leaves[i]];
     }
     const node = this.place.length;
     this.place.push(place);
     this.parent.push(parent);
     this.total.push(total);
     this.samples.push(samples);
-    this.guessed.push(parent < 0 ? 0 : guessed);
+    this.guessed.push(guessed);
+    this.doubts.push(doubts);
     this.self.push(parent === ROOT ? total : 0);
     this.start.push(start);
     this.cursors.push(cursor);
