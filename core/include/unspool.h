@@ -394,6 +394,13 @@ uint32_t unspool_area_publish(struct session_area *area, uint32_t buffer);
 /* Waits until *word is no longer value, at most so long; returns what it is then. */
 uint32_t unspool_session_wait(const uint32_t *word, uint32_t value, uint64_t nanoseconds);
 
+/* ------------------------------------------------------------------ the kernel's rings */
+
+/* Takes everything out of a ring of perf_event_open(2): copies it into buffer, which has room for size
+ * bytes, and gives the room back to the kernel. ring: as it was mapped, writable: a page, then size bytes (a
+ * power of two). Returns the number of bytes. One thread at a time. */
+uint64_t unspool_perf_ring_read(uint8_t *ring, uint64_t page_size, uint64_t size, uint8_t *buffer);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@ releases the GIL, so all that a call reads or writes belongs to one Walker, whic
 time may use, or never changes.
 """
 
+import mmap
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -421,3 +422,28 @@ def _grown(array: NDArray[Any], used: int, size: int) -> NDArray[Any]:
     grown = np.empty(size, array.dtype)
     grown[:used] = array[:used]
     return grown
+
+
+# ---------------------------------------------------------------- the kernel's rings
+
+
+class PerfRing:
+    """A ring of perf_event_open(2), mapped: a page, then its data, a power of two of bytes. One thread at a
+    time may read it. Close it before the mapping is closed."""
+
+    def __init__(self, mapping: mmap.mmap) -> None:
+        self.size = len(mapping) - mmap.PAGESIZE
+        if self.size <= 0 or self.size & (self.size - 1):
+            raise ValueError(f"a ring of {self.size} bytes")
+        self._ring = ffi.from_buffer("uint8_t[]", mapping, require_writable=True)
+
+    def read_into(self, buffer: NDArray[np.uint8]) -> int:
+        """Take all that is there out of the ring; how many bytes. buffer: uint8[size] or more."""
+        if len(buffer) < self.size:
+            raise ValueError(f"a ring of {self.size} bytes does not fit into {len(buffer)}")
+        target = ffi.from_buffer("uint8_t[]", buffer, require_writable=True)
+        return int(library.unspool_perf_ring_read(self._ring, mmap.PAGESIZE, self.size, target))
+
+    def close(self) -> None:
+        """Let go of the mapping."""
+        ffi.release(self._ring)

@@ -265,6 +265,7 @@ void unspool_area_set_stack(struct session_area *area, uint32_t slot, uint64_t s
 int unspool_area_free_modules(struct session_area *area);
 uint32_t unspool_area_publish(struct session_area *area, uint32_t buffer);
 uint32_t unspool_session_wait(const uint32_t *word, uint32_t value, uint64_t nanoseconds);
+uint64_t unspool_perf_ring_read(uint8_t *ring, uint64_t page_size, uint64_t size, uint8_t *buffer);
 """
 
 OK, NO_MEMORY, BAD_TABLE = 0, -1, -3
