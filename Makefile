@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 CORE_SOURCES = $(wildcard core/src/*.[chS] core/src/agent/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle proof stack-proof fuzz-smoke bench bench-stack format clean
+.PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle proof stack-proof fuzz-smoke bench bench-stack bench-viewer format clean
 .PHONY: run-packages test-packages
 
 help: ## List the targets
@@ -66,6 +66,9 @@ bench: setup ## Measure how fast tables are built and stacks are walked
 
 bench-stack: setup ## Measure unspool stack beside gdb, eu-stack and pystack
 	$(PYTHON) bench/stack.py
+
+bench-viewer: setup ## Measure how fast the flame graph with 100,000 stacks is in Chromium
+	$(PYTHON) bench/viewer.py
 
 format: setup ## Format all Python and C files
 	ruff check --fix

@@ -35,7 +35,8 @@ def test_the_library_and_every_module_are_inside(wheel: Path) -> None:
     """libunspool.so lies in the package, beside all of src/unspool; nothing of tests or the core does."""
     names = set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "src"
-    modules = {str(path.relative_to(source)) for path in (source / "unspool").rglob("*.py")}
+    files = [*(source / "unspool").rglob("*.py"), *(source / "unspool/export/viewer").iterdir()]
+    modules = {str(path.relative_to(source)) for path in files}
     packaged = {name for name in names if name.startswith("unspool/")}
     assert packaged == modules | {
         "unspool/py.typed",
