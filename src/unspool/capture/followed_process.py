@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.capture.code_history import CodeHistory
+from unspool.capture.handler_check import HandlerCheck
 from unspool.capture.mapped_code import CodeFiles, MappedCode
 from unspool.capture.memory_map import MapEntry, MemoryMap
 from unspool.capture.sample_buffer import SampleBuffer
@@ -97,6 +98,7 @@ class FollowedProcess:
         self._watch = ThreadWatch(pid)
         self._without_trigger: list[int] = []
         self._triggers = ThreadTriggers(area, pid, settings.rate, memory.cookie, rights)
+        self._handler_check = HandlerCheck(area, self._watch, self._triggers, settings.rate)
         self._samples = SampleBuffer(pid, 1_000_000_000 // settings.rate, settings.block)
         forked = area.field("origin") == Origin.FORK
         self._parent_pid = None if parent is None else parent.pid
@@ -133,6 +135,7 @@ class FollowedProcess:
         now = time.monotonic()
         try:
             yield from self._look_at_threads(from_outside=False)
+            self._check_handler()
             if self._watch.read_if_due(now):
                 yield from self._names()
                 self._total_cpu_time = self._watch.process_cpu_time()
@@ -238,6 +241,14 @@ class FollowedProcess:
         used = self._used(thread)
         system = round(used * thread.system_share)
         return ThreadTime(self.pid, thread.tid, used - system, system)
+
+    def _check_handler(self) -> None:
+        """What signals there are go to the program's own handler, if that has replaced ours."""
+        if not self.area.field("quiet") and self._handler_check.is_lost():
+            self.silence()
+            self.area.set_field("quiet", 1)
+            self._notes_seen |= Note.HANDLER_LOST
+            self._problem(_NOTE_WORDS[Note.HANDLER_LOST])
 
     def _check_seccomp(self) -> None:
         """A filter may kill the program for a system call that it does not expect of it."""

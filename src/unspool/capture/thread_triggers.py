@@ -107,6 +107,10 @@ class ThreadTriggers:
         thread = self._threads.get(tid)
         return None if thread is None else thread.slot
 
+    def armed(self) -> dict[int, int]:
+        """Threads to which signals are sent: their ids and their perf events, -1 = none."""
+        return {thread.tid: thread.event for thread in self._threads.values() if thread.slot is not None}
+
     def look(self, cpu_times: dict[int, int]) -> None:
         """What agents have done meanwhile. cpu_times: of threads for which `waiting` asked, ns."""
         for thread in self._threads.values():
