@@ -97,7 +97,7 @@ int main(int argc, char **argv) {
     event.sigev_value.sival_int = 77;
     CHECK(!timer_create(CLOCK_PROCESS_CPUTIME_ID, &event, &timer) && !timer_settime(timer, 0, &spec, NULL));
     CHECK(!setitimer(ITIMER_PROF, &interval, NULL));
-    burn(0.4);
+    burn(is_raw ? 1.5 : 0.4);
     for (int i = 0; i < 100; i++) {
         int before = from_kill;
         CHECK(!raise(SIGPROF));
@@ -105,10 +105,10 @@ int main(int argc, char **argv) {
     }
     CHECK(!setitimer(ITIMER_PROF, &(struct itimerval){{0, 0}, {0, 0}}, NULL) && !timer_delete(timer));
     /* 40 of each on an idle machine; few where programs wait for a CPU, since the kernel looks once a tick. */
-    CHECK(from_interval >= 1 && from_interval <= 60);
-    CHECK(from_timer >= 1 && from_timer <= 60);
+    CHECK(from_interval >= 1 && from_interval <= 200);
+    CHECK(from_timer >= 1 && from_timer <= 200);
     CHECK(from_kill == 100);
     /* Behind everyone's back: one signal may be on its way, and a few more until it is noticed. */
-    CHECK(strays <= (is_raw ? 200 : 0));
+    CHECK(strays <= (is_raw ? 500 : 0));
     return done();
 }
