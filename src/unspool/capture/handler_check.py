@@ -2,8 +2,8 @@
 due and no sample comes. They are the program's from then on, and must cease.
 
 Nothing shows whose a handler is; what shows is that threads use the CPU, do not block the signal, and nobody
-has counted a sample, taken or lost. A wrong answer would end a recording: it takes two looks with much CPU time
-between them, which are read in an order that lets samples only be seen too late, never too early.
+has counted a sample, taken or lost. A wrong answer would end a recording: it takes two looks with much CPU
+time between them, which are read in an order that lets samples only be seen too late, never too early.
 """
 
 from __future__ import annotations
