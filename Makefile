@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 CORE_SOURCES = $(wildcard core/src/*.[chS] core/src/agent/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup test lint core-tests core-tests-aarch64 pytest demo oracle proof stack-proof fuzz-smoke bench bench-stack bench-viewer format clean
+.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle proof stack-proof fuzz-smoke bench bench-stack bench-viewer format clean
 .PHONY: run-packages test-packages
 
 help: ## List the targets
@@ -22,7 +22,7 @@ help: ## List the targets
 
 setup: test-packages $(VENV)/.development $(VENV)/.unspool ## Install what building and testing need (system packages too, when root)
 
-test: lint core-tests core-tests-aarch64 pytest ## Run every check: lint, types, the core's tests, the Python tests
+test: lint core-tests core-tests-threads core-tests-aarch64 pytest ## Run every check: lint, types, the core's tests, the Python tests
 
 demo: run-packages $(VENV)/.unspool ## Print the stacks of a running server, with inlined calls
 	@$(PYTHON) examples/server_stacks.py
@@ -36,6 +36,11 @@ lint: setup ## Check style, types, formatting and the direction of imports
 
 core-tests: setup ## Run the core's unit tests under ASan and UBSan
 	@$(call core_tests,sanitize)
+
+core-tests-threads: setup ## Run the test of the ring under ThreadSanitizer
+	cmake --preset threads >/dev/null
+	cmake --build build/threads -j 2 --target test_session_ring
+	ctest --test-dir build/threads --output-on-failure --no-tests=error -R '^test_session_ring$$'
 
 core-tests-aarch64: setup ## Cross-compile the core and run its unit tests under qemu-user
 	@$(call core_tests,aarch64)
