@@ -1,6 +1,6 @@
-"""perf_event_open(2) for one thread, where the kernel sends the thread a signal at every sample.
+"""perf_event_open(2), and with it events where the kernel sends a thread a signal at every sample.
 
-The event's file descriptor is ours, its signal the thread's (F_SETOWN_EX); no ring is mapped. Constants are
+Such an event's file descriptor is ours, its signal the thread's (F_SETOWN_EX); no ring is mapped. Constants are
 those of linux/perf_event.h and of asm-generic/fcntl.h.
 """
 
@@ -30,6 +30,19 @@ class PerfForbidden(OSError):
     """The kernel refuses: perf_event_paranoid, a seccomp filter, or another user's process."""
 
 
+def open_event(attribute: bytes, tid: int, processor: int = -1) -> int:
+    """A descriptor for an event (struct perf_event_attr) of a thread (0: the calling one) on one processor, or
+    on all. Raises PerfForbidden, ProcessLookupError, OSError (no file descriptors left)."""
+    number = _NUMBER[platform.machine()]
+    descriptor = _libc.syscall(number, attribute, tid, processor, -1, _FLAG_CLOEXEC)
+    if descriptor < 0:
+        code = ctypes.get_errno()
+        refusals = (errno.EACCES, errno.EPERM, errno.ENOSYS, errno.EINVAL)
+        kind = PerfForbidden if code in refusals else OSError
+        raise kind(code, os.strerror(code))
+    return int(descriptor)
+
+
 def open_trigger(tid: int, period: int) -> int:
     """An event that, once enabled, signals the thread SIGPROF after every `period` ns of its CPU time in user
     code; the file descriptor, which ends it when it is closed.
@@ -43,12 +56,7 @@ def open_trigger(tid: int, period: int) -> int:
     struct.pack_into(
         "<IIQQQQQI", attribute, 0, _TYPE_SOFTWARE, _ATTRIBUTE_SIZE, _COUNT_CPU_CLOCK, period, 0, 0, flags, 1
     )
-    descriptor = _libc.syscall(_NUMBER[platform.machine()], attribute, tid, -1, -1, _FLAG_CLOEXEC)
-    if descriptor < 0:
-        code = ctypes.get_errno()
-        refusals = (errno.EACCES, errno.EPERM, errno.ENOSYS, errno.EINVAL)
-        kind = PerfForbidden if code in refusals else OSError
-        raise kind(code, os.strerror(code))
+    descriptor = open_event(attribute.raw, tid)
     try:
         fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGPROF)
         fcntl.fcntl(descriptor, _F_SETOWN_EX, struct.pack("ii", _OWNER_THREAD, tid))
@@ -56,7 +64,7 @@ def open_trigger(tid: int, period: int) -> int:
     except BaseException:
         os.close(descriptor)
         raise
-    return int(descriptor)
+    return descriptor
 
 
 def enable(descriptor: int) -> None:
