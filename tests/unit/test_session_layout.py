@@ -54,9 +54,9 @@ def expected() -> dict[str, int]:
             values[f"offsetof({name}, {field})"] = offset
             values[f"sizeof((({name} *)0)->{field})"] = np.dtype(kind).itemsize
     values |= {f"sizeof({name})": dtype.itemsize for name, dtype in STRUCTS.items()}
+    values |= {f"SESSION_{flag.name}": flag.value for flag in layout.SessionFlag}
     for prefix, enum in ENUMS.items():
         values |= {prefix + member.name: member.value for member in enum}
-    values["SESSION_TIMES"] = layout.SessionFlag.TIMES
     return values
 
 

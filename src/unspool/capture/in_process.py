@@ -66,7 +66,8 @@ class InProcessCapture:
             )
         self.settings = settings
         ring = _LARGE_RING if settings.rate > TIMER_LIMIT else _SMALL_RING
-        self._memory = SessionMemory(1_000_000_000 // settings.rate, ring, SessionFlag.TIMES)
+        flags = SessionFlag.TIMES if settings.follow else SessionFlag.TIMES | SessionFlag.NO_FOLLOW
+        self._memory = SessionMemory(1_000_000_000 // settings.rate, ring, flags)
         self.files = CodeFiles(self._memory.arch, self._memory.store_table)
         self._rights = PerfRights()
         self._followed: dict[int, FollowedProcess] = {}  # by the number of its area

@@ -30,6 +30,7 @@ class SessionState(IntEnum):
 
 class SessionFlag(IntFlag):
     TIMES = 1
+    NO_FOLLOW = 2
 
 
 class Refusal(IntEnum):
