@@ -75,7 +75,7 @@ static bool may_make_thread(const struct scan *scan) {
            (memcmp(scan->bytes, compare, 4) == 0 || (scan->bytes[3] == 0xb4 && !(scan->bytes[0] & 0x1f)));
 }
 
-bool code_changes_frame(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
+static bool code_changes_frame(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
     struct scan scan = begin_scan(input, start, end);
     struct instruction instruction;
     while (next_instruction(&scan, &instruction))
@@ -85,8 +85,8 @@ bool code_changes_frame(const struct unspool_compile_input *input, uint64_t star
     return false;
 }
 
-bool code_outruns_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t first_end,
-                       uint64_t end) {
+static bool code_outruns_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t first_end,
+                              uint64_t end) {
     struct scan scan = begin_scan(input, start, end);
     uint64_t low = scan.address, high = scan.address + (end - start), first = low + (first_end - start);
     struct instruction instruction;
@@ -98,6 +98,31 @@ bool code_outruns_rows(const struct unspool_compile_input *input, uint64_t start
             return true;
     }
     return false;
+}
+
+bool code_outruns_cfi(const struct unspool_compile_input *input, const struct cfi_program *program) {
+    uint64_t first_end;
+    if (cfi_is_one_row(program))
+        return code_changes_frame(input, program->start, program->end);
+    return cfi_tells_no_epilogue(program, &first_end) &&
+           code_outruns_rows(input, program->start, first_end, program->end);
+}
+
+/* How many bytes of code before a row are looked at. */
+enum { SAVING_CODE = 64 };
+
+bool code_saves_late(const struct unspool_compile_input *input, const struct cfi_program *program,
+                     uint64_t row_start) {
+    uint64_t size = row_start - program->start < SAVING_CODE ? row_start - program->start : SAVING_CODE;
+    struct scan scan = begin_scan(input, row_start - size, row_start);
+    struct instruction instruction;
+    if (input->arch != UNSPOOL_AARCH64 || scan.size == 0)
+        return false;
+    while (next_instruction(&scan, &instruction))
+        for (uint32_t i = 0; i < instruction.effect_count; i++)
+            if (instruction.effects[i].kind == EFFECT_STORE && instruction.effects[i].from == REGISTER_LR)
+                return false;
+    return true;
 }
 
 /* glibc's __startcontext on aarch64: mov x0, x19; cbnz x0, setcontext; b exit. A hint may be before it. */

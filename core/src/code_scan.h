@@ -6,17 +6,18 @@
 
 #include <stdbool.h>
 
-#include "unspool.h"
+#include "cfi_program.h"
 
-/* True when an instruction in start <= relative address < end moves sp, or changes lr on aarch64, or
- * makes a thread there that goes on with the same code.
- * Instructions are decoded one after the other; what can't be decoded, or is not there, ends the search. */
-bool code_changes_frame(const struct unspool_compile_input *input, uint64_t start, uint64_t end);
+/* True when the code does more to the stack than the unwind information of its function says: it moves sp, or
+ * (aarch64) changes lr or makes a thread that goes on with the same code, where there is but one row; or it
+ * moves sp before the first row ends, or leaves, where none but the way in is told. Instructions are decoded
+ * one after the other; what can't be decoded, or is not there, ends the search. */
+bool code_outruns_cfi(const struct unspool_compile_input *input, const struct cfi_program *program);
 
-/* True when the code moves sp in start .. first_end before the last instruction, or leaves start .. end by a
- * return or a jump. */
-bool code_outruns_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t first_end,
-                       uint64_t end);
+/* aarch64: true when lr is in memory by the row that starts at row_start, the function's first such, and none
+ * of the instructions before it puts it there. */
+bool code_saves_late(const struct unspool_compile_input *input, const struct cfi_program *program,
+                     uint64_t row_start);
 
 /* True when start .. end is the code that a context of makecontext returns to when it is done. */
 bool code_ends_context(const struct unspool_compile_input *input, uint64_t start, uint64_t end);

@@ -9,7 +9,7 @@
 #include "stack_state.h"
 #include "walk.h"
 
-enum { EPILOGUE_INSTRUCTIONS = 32 };
+enum { EPILOGUE_INSTRUCTIONS = 64 };
 
 /* The row at address is that of a function's first instruction. */
 bool is_function_entry(const struct code *code, uint64_t address) {
@@ -55,6 +55,9 @@ enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame
             return otherwise;
         aarch64_decode(bytes, sizeof bytes, address, &instruction);
         state_apply(&state, &written, &instruction);
+        bool is_lost = state.registers[REGISTER_LR].kind == VALUE_UNKNOWN;
+        if (instruction.flow == FLOW_RETURN && is_lost)
+            return EPILOGUE_LEAPS;
         if (instruction.flow == FLOW_RETURN)
             return recipe_at_return(&state, &written, recipe) ? EPILOGUE_RETURNS : otherwise;
         if (instruction.flow != FLOW_NEXT && instruction.flow != FLOW_JUMP)
@@ -62,6 +65,8 @@ enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame
         address = instruction.flow == FLOW_JUMP ? instruction.target : address + sizeof bytes;
         bool is_elsewhere = instruction.flow == FLOW_JUMP && otherwise == NO_EPILOGUE &&
                             (is_function_entry(code, address) || plt_recipe(code, address, &stub));
+        if (is_elsewhere && is_lost)
+            return EPILOGUE_LEAPS;
         if (is_elsewhere && recipe_at_return(&state, &written, recipe))
             otherwise = EPILOGUE_JUMPS;
     }

@@ -288,6 +288,8 @@ static enum step_result step_by_frames(const struct code *code, struct frame *fr
     bool has_leaf = leaf_caller(code, frame, &leaf);
     bool has_record = frame_pointer_caller(code, frame, &record);
     uint64_t leaf_place = code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : frame->sp;
+    struct frame_recipe recipe;
+    bool leaps = frame->lr_is_live && epilogue_recipe(code, frame->pc, &recipe) == EPILOGUE_LEAPS;
     enum unspool_how how = UNSPOOL_HOW_GUESS;
     const struct caller *caller = NULL;
     if (has_leaf && (prove_caller(code, frame, leaf_place, &leaf) || prove_by_register(code, frame, &leaf))) {
@@ -301,10 +303,10 @@ static enum step_result step_by_frames(const struct code *code, struct frame *fr
         how = UNSPOOL_HOW_CODE_ANALYSIS;
     } else if (has_leaf && needs_registers(code, frame, &leaf)) {
         return STEP_NEEDS_REGISTERS;
-    } else if (has_record) {
+    } else if (has_record && !leaps) { /* what longjmp leaves behind is no frame */
         caller = &record;
         how = UNSPOOL_HOW_FRAME_POINTER | UNSPOOL_HOW_GUESS;
-    } else if (has_leaf) {
+    } else if (has_leaf && !leaps) {
         caller = &leaf;
         how = UNSPOOL_HOW_LEAF | UNSPOOL_HOW_GUESS;
     }
@@ -349,6 +351,8 @@ enum step_result step_without_rule(const struct code *code, const struct unspool
         return STEP_NEEDS_REGISTERS;
     if (start == THREAD_IS_NEW || is_root_code(code, module, frame))
         return end_stack(step, UNSPOOL_END_ROOT);
+    if (frame->is_interrupted && tells_new_thread(code, frame->pc) && step_new_thread(frame, step, &result))
+        return result;
     enum analysis_result analysis =
         analyse_code(code, frame->pc, frame->is_interrupted, frame->lr_is_live, &recipe);
     if (analysis == CALLER_NOT_FOUND)

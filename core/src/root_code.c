@@ -23,6 +23,16 @@ static bool is_entry_code(const struct code *code, const struct unspool_module *
     return lookup - entry < ENTRY_CODE_SIZE && code_reaches(code, entry, lookup);
 }
 
+/* Most programs have fewer arguments. */
+enum { ARGUMENTS = 1 << 16 };
+
+bool is_initial_stack(const struct code *code, uint64_t sp) {
+    uint64_t count, first, end;
+    return code->unwinder->arch == UNSPOOL_AARCH64 && memory_read_u64(code->memory, sp, &count) &&
+           count != 0 && count < ARGUMENTS && memory_read_u64(code->memory, sp + 8, &first) &&
+           first > sp + 8 * count + 16 && memory_read_u64(code->memory, sp + 8 + 8 * count, &end) && end == 0;
+}
+
 static bool is_thread_exit(const struct code *code, uint64_t pc) {
     bool is_aarch64 = code->unwinder->arch == UNSPOOL_AARCH64;
     const uint8_t *expected = is_aarch64 ? aarch64_exit : x86_64_exit;
@@ -37,6 +47,22 @@ static bool is_thread_exit(const struct code *code, uint64_t pc) {
         bytes[1] &= 0xf8;
     }
     return memcmp(bytes, expected, size) == 0;
+}
+
+/* Straight on to the call of a thread's first function, behind which the thread ends. */
+static bool begins_thread(const struct code *code, uint64_t pc) {
+    for (uint64_t address = pc; address < pc + 16; address += 4) {
+        struct instruction instruction;
+        uint8_t bytes[4];
+        if (is_thread_exit(code, address + 4))
+            return true;
+        if (code_read(code, address, bytes, sizeof bytes) != sizeof bytes)
+            return false;
+        aarch64_decode(bytes, sizeof bytes, address, &instruction);
+        if (instruction.flow != FLOW_NEXT)
+            return false;
+    }
+    return false;
 }
 
 /* The call before lr leads to the function that pc is in. */
@@ -90,12 +116,26 @@ bool tells_new_thread(const struct code *code, uint64_t pc) {
         return false;
     aarch64_decode(bytes + 4 * (size_t)at, 4, pc + 4 * (uint64_t)at - 8, &branch);
     const struct unspool_module *module = find_module(code->unwinder, branch.target);
-    return module && module->table &&
-           unspool_table_lookup(module->table, branch.target - module->image_base, &row) == UNSPOOL_OK &&
-           (row.flags & UNSPOOL_ROW_END);
+    bool is_end =
+        module && module->table &&
+        unspool_table_lookup(module->table, branch.target - module->image_base, &row) == UNSPOOL_OK &&
+        (row.flags & UNSPOOL_ROW_END);
+    return is_end || begins_thread(code, branch.target);
+}
+
+bool step_new_thread(const struct frame *frame, struct step *step, enum step_result *result) {
+    if (!frame->all) {
+        *result = STEP_NEEDS_REGISTERS;
+        return true;
+    }
+    bool is_known = frame->all->known & 1; /* x0 */
+    *result = end_stack(step, is_known ? UNSPOOL_END_ROOT : UNSPOOL_END_NO_UNWIND_INFO);
+    return !is_known || frame->all->value[0] == 0;
 }
 
 bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame) {
     return (is_entry_code(code, module, frame->pc) && !is_called_by_lr(code, frame)) ||
-           is_thread_exit(code, frame->pc);
+           is_thread_exit(code, frame->pc) ||
+           (frame->is_interrupted && code->unwinder->arch == UNSPOOL_AARCH64 &&
+            begins_thread(code, frame->pc));
 }

@@ -309,15 +309,6 @@ static bool is_in_lr(const struct rule *rule, uint32_t arch) {
            RULE_RA(rule) == UNSPOOL_SAVED_SAME;
 }
 
-/* The code moves the stack where the rows do not. */
-static bool is_outrun(const struct unspool_compile_input *input, const struct cfi_program *program,
-                      bool is_one_row) {
-    uint64_t first_end;
-    return is_one_row ? code_changes_frame(input, program->start, program->end)
-                      : cfi_tells_no_epilogue(program, &first_end) &&
-                            code_outruns_rows(input, program->start, first_end, program->end);
-}
-
 /* Runs one piece's program and adds its rows, and a row that says nothing behind it. */
 static bool add_piece(struct builder *builder, const struct piece *piece) {
     const struct fde *fde = (const struct fde *)builder->fdes.items + piece->fde;
@@ -335,9 +326,10 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
     bool ok = true;
     bool is_whole = piece->start == program.start && piece->end == program.end;
     bool is_one_row = is_whole && cfi_is_one_row(&program);
-    bool is_doubted = is_whole && is_outrun(builder->reader.input, &program, is_one_row);
+    bool is_doubted = is_whole && code_outruns_cfi(builder->reader.input, &program);
     bool ends_context = is_one_row && code_ends_context(builder->reader.input, program.start, program.end);
     bool is_exact = cfi_is_entered_from_plt(&program, machine), passes_exceptions = false;
+    bool is_saved = !is_whole;
     enum cfi_status status = cfi_begin(machine, &program);
     uint64_t start = piece->start;
     while (ok && status == CFI_ROW && (status = cfi_next_row(machine)) == CFI_ROW) {
@@ -345,6 +337,11 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
         if (is_doubted && !(builder->last.flags & NEVER_DOUBTED))
             builder->last.flags |= UNSPOOL_ROW_DOUBTED;
         struct rule rule = builder->last;
+        if (!is_saved && RULE_RA(&rule) == UNSPOOL_SAVED_AT_CFA && !(rule.flags & NEVER_DOUBTED)) {
+            is_saved = true;
+            if (code_saves_late(builder->reader.input, &program, machine->row_start))
+                rule.flags |= UNSPOOL_ROW_DOUBTED;
+        }
         passes_exceptions |= cfi_passes_exceptions(&machine->rules, program.arch);
         if (!(rule.flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_END)) &&
             (is_exact || (passes_exceptions && is_in_lr(&rule, program.arch))))

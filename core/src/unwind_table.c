@@ -177,11 +177,14 @@ int unspool_table_lookup(const struct unspool_table *table, uint64_t relative_ad
     return UNSPOOL_OK;
 }
 
+/* A function's first rows. */
+enum { FIRST_ROWS = 8 };
+
 bool table_doubted_start(const struct unspool_table *table, uint64_t relative_address, uint64_t *start) {
     const uint32_t *rows = table_part(table, table->rows);
     uint32_t row = table_find_row(table, relative_address);
-    while (row > 0 && !rule_is_of_entry(table_row_rule(table, row), table->arch) &&
-           (table_row_rule(table, row - 1)->flags & UNSPOOL_ROW_DOUBTED))
+    for (int i = 0; i < FIRST_ROWS && row > 0 && !rule_is_of_entry(table_row_rule(table, row), table->arch);
+         i++)
         row--;
     *start = table->base + rows[row];
     return rule_is_of_entry(table_row_rule(table, row), table->arch);

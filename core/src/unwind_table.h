@@ -144,8 +144,9 @@ static inline uint64_t table_row_start(const struct unspool_table *table, uint64
     return table->base + rows[table_find_row(table, relative_address)];
 }
 
-/* Where the function starts whose rows are doubted and that a relative address, which has such a row, is in.
- * False when no row there is as at a start. */
+/* Where the last row at or before that of a relative address, which has one, starts that is as at a
+ * function's first instruction: the function's start, or else one from which no code leads here. False: there
+ * is none. */
 bool table_doubted_start(const struct unspool_table *table, uint64_t relative_address, uint64_t *start);
 
 /* True when a row that table_find_row yielded ends at a relative address. */

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { WAYS = 32, INSTRUCTIONS = 1024, LATER_CALLS = 1 };
+enum { WAYS = 32, INSTRUCTIONS = 1024 };
 
 struct way {
     uint64_t address;
@@ -60,29 +60,36 @@ static bool leaves_frame(const struct instruction *instruction) {
     return false;
 }
 
-bool may_be_overwritten(const struct code *code, uint64_t pc) {
-    struct ways ways = {.way = {{pc, 0}}, .count = 1};
-    uint32_t left = INSTRUCTIONS;
-    while (ways.next < ways.count) {
-        struct way at = ways.way[ways.next++];
-        while (at.calls <= LATER_CALLS) {
-            struct instruction instruction;
-            bool adds_nothing;
-            if (left-- == 0 || !decode(code, at.address, &instruction, &adds_nothing))
-                return true;
-            if (leaves_frame(&instruction) || instruction.flow == FLOW_INDIRECT_JUMP)
-                return true;
-            if (adds_nothing) /* it returns as others do */
-                break;
-            at.calls += instruction.flow == FLOW_CALL;
-            if ((instruction.flow == FLOW_BRANCH || instruction.flow == FLOW_JUMP) &&
-                !add_way(&ways, instruction.target, at.calls))
-                return true;
-            if (instruction.flow != FLOW_NEXT && instruction.flow != FLOW_CALL &&
-                instruction.flow != FLOW_BRANCH)
-                break;
-            at.address += instruction.length;
+/* Follows one way to its end, or while it has fewer calls than *least; false when it can't be followed. */
+static bool follow_way(const struct code *code, struct ways *ways, struct way at, uint32_t *left,
+                       uint32_t *least) {
+    while (at.calls < *least) {
+        struct instruction instruction;
+        bool adds_nothing;
+        if ((*left)-- == 0 || !decode(code, at.address, &instruction, &adds_nothing))
+            return false;
+        if (adds_nothing) /* it returns as others do */
+            return true;
+        if (leaves_frame(&instruction) || instruction.flow == FLOW_INDIRECT_JUMP) {
+            *least = at.calls;
+            return true;
         }
+        at.calls += instruction.flow == FLOW_CALL;
+        if ((instruction.flow == FLOW_BRANCH || instruction.flow == FLOW_JUMP) &&
+            !add_way(ways, instruction.target, at.calls))
+            return false;
+        if (instruction.flow != FLOW_NEXT && instruction.flow != FLOW_CALL && instruction.flow != FLOW_BRANCH)
+            return true;
+        at.address += instruction.length;
     }
-    return false;
+    return true;
+}
+
+enum own_frame own_frame(const struct code *code, uint64_t pc) {
+    struct ways ways = {.way = {{pc, 0}}, .count = 1};
+    uint32_t left = INSTRUCTIONS, least = FRAME_UNTOUCHED;
+    while (ways.next < ways.count)
+        if (!follow_way(code, &ways, ways.way[ways.next++], &left, &least))
+            return least ? FRAME_BEING_WRITTEN : FRAME_LOST;
+    return (enum own_frame)least;
 }

@@ -170,6 +170,11 @@ static inline enum step_result step_by_rule(const struct code *code, const struc
     return become_caller(frame, &caller, step, UNSPOOL_HOW_CFI);
 }
 
+enum step_result step_as_row_says(const struct code *code, const struct rule *rule, struct frame *frame,
+                                  struct step *step) {
+    return step_by_rule(code, rule, frame, step);
+}
+
 /* The registers that a frame has, as the exact evaluator takes them. */
 static struct unspool_registers frame_registers(uint32_t arch, const struct frame *frame) {
     if (frame->all)
@@ -209,16 +214,13 @@ static enum call_match match_overwritten(const struct code *code, const struct f
     uint32_t arch = code->unwinder->arch;
     if (code_returns(code, &here, result->cfa))
         return CALL_MATCHES;
-    bool may_be = may_be_overwritten(code, frame->pc);
-    if (!may_be && arch == UNSPOOL_X86_64)
-        return CALL_MATCHES;
-    enum call_match match = result->is_in_lr
-                                ? CALL_ELSEWHERE
-                                : match_call(code, registers->value[pc_register(arch)], result->function);
-    if (!may_be)
-        return match;
+    enum own_frame state = own_frame(code, frame->pc);
+    if (state != FRAME_BEING_WRITTEN || result->is_in_lr)
+        return state == FRAME_UNTOUCHED && !result->is_in_lr ? CALL_MATCHES : CALL_ELSEWHERE;
     registers->known &= ~callee_saved_mask(arch);
-    return match == CALL_MATCHES ? CALL_UNKNOWN : CALL_ELSEWHERE;
+    return match_call(code, registers->value[pc_register(arch)], result->function) == CALL_MATCHES
+               ? CALL_UNKNOWN
+               : CALL_ELSEWHERE;
 }
 
 static enum step_result step_exactly(const struct code *code, const struct unspool_module *module,
@@ -266,104 +268,6 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     return STEP_CALLER;
 }
 
-/* glibc's swapcontext goes on in its middle, with that very address in lr. */
-static bool returns_to_itself(const struct code *code, const struct frame *frame) {
-    uint64_t lr = strip_pac(code->unwinder, frame->lr);
-    const struct unspool_module *module = find_module(code->unwinder, frame->pc);
-    return module && module->table && module == find_module(code->unwinder, lr) && !follows_call(code, lr) &&
-           table_find_row(module->table, lr - module->image_base) ==
-               table_find_row(module->table, frame->pc - module->image_base);
-}
-
-/* By a recipe, or by the rule where both find the same: that knows the other registers, too. */
-static enum step_result step_by_code(const struct code *code, const struct rule *rule,
-                                     const struct frame_recipe *recipe, struct frame *frame,
-                                     struct step *step) {
-    uint64_t base = RULE_CFA_BASE(rule) == UNSPOOL_CFA_FP ? frame->fp : frame->sp;
-    uint64_t cfa = base + (uint64_t)(int64_t)rule->cfa_offset;
-    uint64_t ra_address = cfa + (uint64_t)((int64_t)rule->ra_slot * SLOT_SIZE);
-    if (recipe_agrees(frame, recipe, cfa, RULE_RA(rule) == UNSPOOL_SAVED_SAME ? 0 : ra_address))
-        return step_by_rule(code, rule, frame, step);
-    return step_by_recipe(code, recipe, frame, step);
-}
-
-/* What an aarch64 function does from here to its return, where its rows may lag behind its code. */
-static enum epilogue find_epilogue(const struct code *code, const struct frame *frame,
-                                   struct frame_recipe *recipe) {
-    enum epilogue epilogue = frame->lr_is_live ? epilogue_recipe(code, frame->pc, recipe) : NO_EPILOGUE;
-    bool is_wrong = epilogue && recipe->return_address.kind == VALUE_LR && returns_to_itself(code, frame);
-    return is_wrong ? NO_EPILOGUE : epilogue;
-}
-
-/* aarch64: a leaf that has moved sp. Of the addition to sp in its epilogue and a load before it, clang makes
- * one instruction, to which its CFI does not come, and other instructions may follow. */
-static enum step_result step_leaf(const struct code *code, const struct rule *rule, struct frame *frame,
-                                  struct step *step) {
-    struct frame_recipe recipe;
-    if (find_epilogue(code, frame, &recipe) == EPILOGUE_RETURNS)
-        return step_by_code(code, rule, &recipe, frame, step);
-    return step_by_rule(code, rule, frame, step);
-}
-
-/* Where only the row as at the start is known, and no path leads here from there. */
-static enum step_result step_from_nowhere(const struct code *code, const struct rule *rule,
-                                          struct frame *frame, struct step *step) {
-    bool is_in_lr = RULE_RA(rule) == UNSPOOL_SAVED_SAME && frame->lr_is_live;
-    /* glibc's swapcontext goes on in its middle, with that very address in lr. */
-    if (is_in_lr && !follows_call(code, strip_pac(code->unwinder, frame->lr)))
-        return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
-    enum step_result result = step_by_rule(code, rule, frame, step);
-    step->how |= UNSPOOL_HOW_GUESS;
-    return result;
-}
-
-/* Where sp and lr are what they were at a function's start, going by its row: so they are along one path from
- * there, or the row is wrong. */
-static enum step_result step_from_entry(const struct code *code, const struct rule *rule, uint64_t start,
-                                        struct frame *frame, struct step *step) {
-    struct frame_recipe recipe;
-    if (frame->is_interrupted && tells_new_thread(code, frame->pc)) {
-        if (!frame->all)
-            return STEP_NEEDS_REGISTERS;
-        if (!(frame->all->known & 1)) /* x0 */
-            return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
-        return frame->all->value[0] ? step_by_rule(code, rule, frame, step)
-                                    : end_stack(step, UNSPOOL_END_ROOT);
-    }
-    if (!recipe_from_entry(code, start, lookup_address(frame), &recipe))
-        return step_from_nowhere(code, rule, frame, step);
-    /* swapcontext has put another address into lr */
-    if (recipe.sp.kind != VALUE_UNKNOWN && recipe.return_address.kind == VALUE_UNKNOWN)
-        return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
-    if (recipe.sp.kind == VALUE_UNKNOWN) /* it has left its callers' stack: for good, or for another's */
-        return end_stack(step,
-                         code_never_returns(code, frame->pc) ? UNSPOOL_END_ROOT : UNSPOOL_END_NO_UNWIND_INFO);
-    return step_by_code(code, rule, &recipe, frame, step);
-}
-
-/* A function whose rows may not hold here, for their code does more than they say. */
-static enum step_result step_doubted(const struct code *code, const struct unspool_module *module,
-                                     const struct rule *rule, struct frame *frame, struct step *step) {
-    struct frame_recipe leaving, here;
-    enum epilogue epilogue = find_epilogue(code, frame, &leaving);
-    uint64_t start;
-    if (epilogue == EPILOGUE_RETURNS)
-        return step_by_code(code, rule, &leaving, frame, step);
-    bool has_start = table_doubted_start(module->table, lookup_address(frame) - module->image_base, &start);
-    start += module->image_base;
-    if (rule_is_of_entry(rule, code->unwinder->arch))
-        return step_from_entry(code, rule, start, frame, step);
-    if (epilogue == NO_EPILOGUE)
-        return step_by_rule(code, rule, frame, step);
-    /* Another function follows, or the rest of this one's epilogue. */
-    if (has_start && recipe_from_entry(code, start, frame->pc, &here) && here.sp.kind != VALUE_UNKNOWN &&
-        here.return_address.kind != VALUE_UNKNOWN)
-        return step_by_code(code, rule, &here, frame, step);
-    enum step_result result = step_by_code(code, rule, &leaving, frame, step);
-    step->how |= UNSPOOL_HOW_GUESS;
-    return result;
-}
-
 /* Rules that are not just arithmetic. */
 static enum step_result step_special(const struct code *code, const struct rule *rule, struct frame *frame,
                                      struct step *step) {
@@ -387,6 +291,12 @@ static enum step_result step_special(const struct code *code, const struct rule 
     return result;
 }
 
+/* Why a stack ends at an address that no module holds. */
+static enum unspool_end end_without_code(const struct code *code, const struct frame *frame) {
+    return frame->pc == 0 && is_initial_stack(code, frame->sp) ? UNSPOOL_END_ROOT
+                                                               : UNSPOOL_END_BAD_RETURN_ADDRESS;
+}
+
 /* The step from a frame to its caller. Whether the caller's pc is mapped shows at the next step. */
 static inline enum step_result take_step(const struct code *code, struct frame *frame, struct step *step) {
     const struct rule *rule = find_rule(code, frame);
@@ -395,7 +305,7 @@ static inline enum step_result take_step(const struct code *code, struct frame *
     enum step_result result;
     if (!rule)
         result = frame->is_interrupted ? step_unmapped(code, frame, step)
-                                       : end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
+                                       : end_stack(step, end_without_code(code, frame));
     else if (rule->flags & special)
         result = step_special(code, rule, frame, step);
     else if (RULE_RA(rule) == UNSPOOL_SAVED_SAME && rule->cfa_offset != 0 && frame->lr_is_live)
@@ -423,7 +333,7 @@ static enum step_result walk_frames(const struct code *code, struct frame *frame
         result = take_step(code, frame, &step);
     }
     stack->end = step.end;
-    if (step.end == UNSPOOL_END_BAD_RETURN_ADDRESS && stack->count > 1)
+    if (result == STEP_END && stack->count > 1 && !frame->is_interrupted && !find_rule(code, frame))
         stack->count--; /* what is no code is no frame */
     return result;
 }
@@ -450,7 +360,7 @@ int unspool_step(const struct unspool_unwinder *unwinder, struct unspool_registe
     set_frame(unwinder->arch, registers, &frame);
     enum step_result result = take_step(&code, &frame, &step);
     if (result == STEP_CALLER && !frame.is_interrupted && !find_rule(&code, &frame))
-        result = end_stack(&step, UNSPOOL_END_BAD_RETURN_ADDRESS);
+        result = end_stack(&step, end_without_code(&code, &frame));
     *how = step.how;
     *end = step.end;
     if (result == STEP_CALLER)

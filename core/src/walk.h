@@ -90,20 +90,41 @@ enum step_result step_without_rule(const struct code *code, const struct unspool
 /* fallback.c: where the file does not describe a frame: a leaf that a direct call proves, or nothing. */
 enum step_result step_by_proof(const struct code *code, struct frame *frame, struct step *step);
 
+/* walk.c: the step that a row's rule says. */
+enum step_result step_as_row_says(const struct code *code, const struct rule *rule, struct frame *frame,
+                                  struct step *step);
+
+/* doubted.c: from a function whose rows may not hold here (UNSPOOL_ROW_DOUBTED). */
+enum step_result step_doubted(const struct code *code, const struct unspool_module *module,
+                              const struct rule *rule, struct frame *frame, struct step *step);
+
+/* doubted.c: aarch64: from a leaf that has moved sp and was interrupted. Of the addition to sp in its
+ * epilogue and a load before it, clang makes one instruction, to which its CFI does not come; others may
+ * follow. */
+enum step_result step_leaf(const struct code *code, const struct rule *rule, struct frame *frame,
+                           struct step *step);
+
 /* epilogue.c: aarch64: what follows pc, where a function was interrupted, and the caller's registers in terms
  * of those at pc. */
 enum epilogue {
     NO_EPILOGUE = 0,
     EPILOGUE_RETURNS, /* nothing but the return can follow */
     EPILOGUE_JUMPS,   /* nothing but a jump to another function; the recipe is right if that has a caller */
+    EPILOGUE_LEAPS,   /* one of both, with an lr that is not from the stack: longjmp. No recipe */
 };
 enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe);
 
 /* epilogue.c: aarch64: the unwind table says of address what holds at a function's first instruction. */
 bool is_function_entry(const struct code *code, uint64_t address);
 
-/* unwinder_code.c: true when a function that passes exceptions on may have written over its frame. */
-bool may_be_overwritten(const struct code *code, uint64_t pc);
+/* unwinder_code.c: what a function that passes exceptions on may have done to its frame by now: as many calls
+ * are still to come, by the shortest way, before it leaves for the handler. */
+enum own_frame {
+    FRAME_LOST = 0,      /* its return address is the handler's */
+    FRAME_BEING_WRITTEN, /* register by register, the return address last; or nothing is known */
+    FRAME_UNTOUCHED,
+};
+enum own_frame own_frame(const struct code *code, uint64_t pc);
 
 /* root_code.c: the file says that the stack ends here, and it does, except in what stands behind _start in
  * its FDE: glibc's __wrap_main on aarch64, which is called and goes on to main. */
@@ -112,6 +133,12 @@ enum step_result step_by_tail_jump(const struct code *code, struct frame *frame,
 /* root_code.c: aarch64: true between the system call that makes a thread and the branch by which that thread,
  * where x0 is 0, goes on in code that nobody called. Its maker runs the same code, with the same lr. */
 bool tells_new_thread(const struct code *code, uint64_t pc);
+/* True when that is, or may be, the new thread: *result says how its stack ends. */
+bool step_new_thread(const struct frame *frame, struct step *step, enum step_result *result);
+
+/* root_code.c: aarch64: true when sp is what the kernel gave to a program: argc, argv and so on lie there.
+ * Code that jumps on from the entry point with an lr of 0 (musl's) has such a caller, which is none. */
+bool is_initial_stack(const struct code *code, uint64_t sp);
 
 /* root_code.c: true when the frame is the first of its thread, by the file's entry point or the code. */
 bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame);

@@ -223,8 +223,20 @@ static void stack_declared(void *context, uint64_t start, uint64_t end) {
     truth_declare(&e->stacks, start, end);
 }
 
+/* A thread that has done nothing yet has a stack of its own. */
+static void begin_task(struct emulator *e, uint64_t sp) {
+    struct task *task = e->process.current;
+    if (!task->fresh)
+        return;
+    task->fresh = false;
+    comparison_finish(&e->comparison, &now_running(e)->waiting);
+    truth_stop(&now_running(e)->truth);
+    truth_start(&now_running(e)->truth, &e->stacks, sp);
+}
+
 static void signal_delivered(void *context, uint64_t interrupted, uint64_t frame, uint64_t restorer) {
     struct emulator *e = context;
+    begin_task(e, frame);
     truth_signal(&now_running(e)->truth, interrupted, frame + 128, restorer, frame);
 }
 
@@ -293,16 +305,6 @@ static void look(struct emulator *e, uint64_t pc) {
     comparison_check(&e->comparison, &watched->waiting, &watched->truth, &registers);
 }
 
-static void begin_task(struct emulator *e) {
-    struct task *task = e->process.current;
-    if (!task->fresh)
-        return;
-    task->fresh = false;
-    comparison_finish(&e->comparison, &now_running(e)->waiting);
-    truth_stop(&now_running(e)->truth);
-    truth_start(&now_running(e)->truth, &e->stacks, e->registers[MACHINE_SP]);
-}
-
 static bool wants_stop(const struct emulator *e) {
     uint64_t steps = e->comparison.results.steps;
     return e->kind == INSTRUCTION_SYSCALL || steps >= e->next_signal || steps >= e->next_turn ||
@@ -319,7 +321,7 @@ static void on_instruction(uc_engine *uc, uint64_t pc, uint32_t size, void *cont
         if (e->moving)
             instruction_done(e, pc, registers[MACHINE_SP], false);
         memcpy(e->registers, registers, sizeof registers);
-        begin_task(e);
+        begin_task(e, e->registers[MACHINE_SP]);
         look(e, pc);
     }
     machine_read(&e->machine, pc, &word, sizeof word);
