@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +378,24 @@ def test_an_empty_profile_says_so(browser: Browser, tmp_path: Path) -> None:
         expect(page.locator("#message")).to_have_text("There are no samples here.")
         page.keyboard.press("i")
         page.click("#truth")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown_length"), [("1.5", "1.50 s long · "), ("nan", ""), ("-1", ""), ("x", "")]
+)
+def test_facts_that_can_not_be_are_left_out(
+    seconds: str, shown_length: str, browser: Browser, tmp_path: Path
+) -> None:
+    maker = ProfileMaker(meta={"seconds": seconds, "started": "never", "rate": 199})
+    for page in shown(browser, tmp_path, maker.profile()):
+        expect(page.locator("#when")).to_have_text(f"{shown_length}199 Hz")
+
+
+def test_a_recording_that_was_not_finished_is_told(browser: Browser, tmp_path: Path) -> None:
+    profile = replace(small_profile().profile(), is_finished=False)
+    for page in shown(browser, tmp_path, profile):
+        page.click("#truth")
+        expect(page.locator("#details-text")).to_contain_text("The recording was not finished")
 
 
 EVIL = [

@@ -15,6 +15,7 @@ import gzip
 import hashlib
 import html
 import json
+import math
 import re
 import struct
 from collections import Counter
@@ -38,6 +39,7 @@ _FLAGS = {
     Flag.KERNEL_CALLER_UNKNOWN: "time in the kernel, its caller not known",
     Flag.JOINED: "continued by the kernel's chain of frame pointers",
 }
+_UNFINISHED = "The recording was not finished when this was made: samples and names may be missing."
 _LONGEST_NAME = 10_000  # characters that are kept of a name
 
 
@@ -129,7 +131,7 @@ def _description(profile: Profile) -> dict[str, object]:
         "started": str(profile.meta.get("started", "")),
         "duration": _duration(profile),
         "rate": str(profile.meta.get("rate", "")),
-        "events": [{"name": _text(event.name), "unit": event.unit} for event in profile.events],
+        "events": [{"name": _text(event.name), "unit": _text(event.unit)} for event in profile.events],
         "timeEvent": profile.time_event,
         "binaries": [
             {"name": _text(binary_name(profile, i)), "path": _text(binary.path), "kind": binary.kind.value}
@@ -148,7 +150,10 @@ def _description(profile: Profile) -> dict[str, object]:
         "flags": {int(flag): words for flag, words in _FLAGS.items()},
         "doubtful": int(Flag.STALE_MODULES | Flag.NO_TABLE_YET),  # these make every frame of a stack a guess
         "lost": _lost(profile),
-        "problems": [_text(text) for _, text in profile.problems],
+        "problems": [
+            *([] if profile.is_finished else [_UNFINISHED]),
+            *(_text(text) for _, text in profile.problems),
+        ],
     }
 
 
@@ -172,6 +177,7 @@ def _command(profile: Profile) -> str:
 def _duration(profile: Profile) -> float:
     """Nanoseconds; 0: not known."""
     try:
-        return max(float(profile.meta.get("seconds", 0)) * 1e9, 0.0)
+        seconds = float(profile.meta.get("seconds", 0))
     except ValueError:
         return 0.0
+    return seconds * 1e9 if math.isfinite(seconds) else 0.0

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from unspool.export.errors import ExportError
 from unspool.profile import Profile
+from unspool.profile.database import open_for_reading, translated
 
 
 class Format(NamedTuple):
@@ -44,11 +45,12 @@ def _collapsed(profile: Profile, event: int) -> bytes:
 
 
 def _recording(profile: Profile, _event: int) -> bytes:
-    with closing(sqlite3.connect(":memory:")) as copy:
-        with closing(
-            sqlite3.connect(f"{Path(profile.path).absolute().as_uri()}?mode=ro", uri=True)
-        ) as recording:
-            recording.backup(copy)
+    with (
+        closing(open_for_reading(profile.path)) as recording,
+        closing(sqlite3.connect(":memory:")) as copy,
+        translated(profile.path),
+    ):
+        recording.backup(copy)
         return copy.serialize()
 
 
