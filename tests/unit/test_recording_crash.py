@@ -71,33 +71,38 @@ def test_a_kill_before_the_first_sample(tmp_path: Path) -> None:
     assert Profile.open(str(path)).total_weight() >= 0
 
 
-def test_what_a_dead_writer_left_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
-    """The log of a file in a directory of somebody else: root can write anywhere, so the file system
-    refuses."""
-    path = tmp_path / "killed.unspool"
-    safe, _ = killed_writer(path, 1.5)
-    script = f"""
-mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path} || exit 77
-exec {sys.executable} -m unspool query {path} "SELECT count(*) FROM samples" --csv
+READ_ONLY = """
+mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" || exit 77
+exec "$2" -m unspool query "$1/r.unspool" "SELECT count(*) FROM samples" --csv
 """
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True)
+
+
+def queried_where_nothing_can_be_written(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Root may write into any directory, so the file system refuses."""
+    command = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", folder, sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 77, done.stderr
-    if done.returncode == 0:
-        assert int(done.stdout.splitlines()[1]) >= safe
-    else:
-        assert "copy both files to where you may write" in done.stderr
-    assert Path(f"{path}-wal").exists()
+    return done
+
+
+def test_what_a_dead_writer_left_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """As long as all its files are there; else it is said what to do."""
+    path = tmp_path / "r.unspool"
+    safe, _ = killed_writer(path, 1.5)
+    done = queried_where_nothing_can_be_written(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.splitlines()[1]) >= safe
+    Path(f"{path}-shm").unlink()
+    done = queried_where_nothing_can_be_written(tmp_path)
+    assert done.returncode == 1
+    assert "copy both files to where you may write" in done.stderr
 
 
 def test_a_finished_file_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "r.unspool")
     recording.sample(["work"])
     recording.finish()
-    script = f"""
-mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path} || exit 77
-exec {sys.executable} -m unspool query {recording.path} "SELECT count(*) FROM samples" --csv
-"""
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True)
+    done = queried_where_nothing_can_be_written(tmp_path)
     assert (done.returncode, done.stdout) == (0, "count(*)\n1\n"), done.stderr
 
 

@@ -132,6 +132,8 @@ def translated(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise RecordingError(path, str(error), _remedy(error)) from None
+    except UnicodeDecodeError:  # in the message: SQLite quotes what it can't understand
+        raise RecordingError(path, "the database can't be understood", DAMAGED) from None
 
 
 def _remedy(error: sqlite3.Error) -> str:
