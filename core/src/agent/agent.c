@@ -22,12 +22,14 @@
 #define SIGNAL_MASK_SIZE 8
 #define WAIT_FOR_MODULES (2 * (uint64_t)NANOSECONDS)
 #define WAIT_STEP 50000000 /* ns between two looks at whether the unspool process lives */
+#define SILENCE_STEPS 500
+#define SILENCE_STEP 1000000 /* ns */
 #define HEADER_SIZE SESSION_AREAS_OFFSET
 
 struct agent agent;
 
 #if defined(__x86_64__)
-void agent_signal_return(void);
+void __restore_rt(void);
 enum { OWN_ARCH = UNSPOOL_X86_64 };
 #else
 enum { OWN_ARCH = UNSPOOL_AARCH64 };
@@ -123,7 +125,7 @@ static bool install_handler(int signal) {
         .handler = (void *)(uintptr_t)agent_signal_entry,
 #if defined(__x86_64__)
         .flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | SA_RESTORER_FLAG,
-        .restorer = (void *)(uintptr_t)agent_signal_return,
+        .restorer = (void *)(uintptr_t)__restore_rt,
 #else
         .flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK,
 #endif
@@ -378,13 +380,33 @@ void agent_note(uint32_t notes) {
         __atomic_or_fetch(&agent.area->notes, notes, __ATOMIC_RELAXED);
 }
 
+/* Whether the unspool process has closed its perf events: it says so by area.quiet. */
+static bool wait_for_silence(const struct session_area *area) {
+    for (int i = 0; i < SILENCE_STEPS; i++) {
+        const struct kernel_timespec step = {0, SILENCE_STEP};
+        if (__atomic_load_n(&area->quiet, __ATOMIC_ACQUIRE))
+            return true;
+        system_call(SYS_nanosleep, (long)&step, 0, 0, 0, 0, 0);
+    }
+    return false;
+}
+
 void agent_be_quiet(uint32_t notes) {
+    struct session_area *area = agent.area;
     if (!agent_is_running())
         return;
-    __atomic_or_fetch(&agent.area->notes, notes, __ATOMIC_RELAXED);
-    __atomic_store_n(&agent.is_quiet, 1, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&agent.area->state, SESSION_AREA_STOPPED, __ATOMIC_RELEASE);
+    __atomic_or_fetch(&area->notes, notes, __ATOMIC_RELAXED);
+    if (__atomic_exchange_n(&agent.is_quiet, 1, __ATOMIC_SEQ_CST))
+        return;
+    __atomic_store_n(&area->state, SESSION_AREA_STOPPED, __ATOMIC_RELEASE);
     ring_doorbell(agent.header);
+    bool is_silent = wait_for_silence(area);
+    wait_for_handlers();
+    for (uint32_t i = 0; i < SESSION_SLOTS; i++)
+        if (__atomic_load_n(&area->slots[i].tid, __ATOMIC_ACQUIRE))
+            delete_timer(&area->slots[i]);
+    if (is_silent)
+        restore_handler(agent.signal);
 }
 
 void agent_modules_changed(void) {

@@ -8,7 +8,7 @@
 #include <cet.h> /* marks the object as fit for shadow stacks */
 #endif
     .text
-    .hidden agent_signal_entry, agent_signal_return, handler_enter, handler_main, handler_leave
+    .hidden agent_signal_entry, __restore_rt, handler_enter, handler_main, handler_leave
     .hidden agent_foreign_signal
 
     .globl agent_signal_entry
@@ -74,14 +74,14 @@ agent_signal_entry: /* (signal, info, context) */
     .cfi_endproc
     .size agent_signal_entry, . - agent_signal_entry
 
-/* The kernel asks for a restorer. Debuggers and our own walker know these bytes; a rule would say less. */
-    .globl agent_signal_return
-    .type agent_signal_return, @function
+/* The kernel asks for a restorer. Debuggers know it by this name, unwinders by these bytes; a rule would say less. */
+    .globl __restore_rt
+    .type __restore_rt, @function
     .balign 16
     nop /* what looks one byte before a return address still finds no other function's rule */
-agent_signal_return:
+__restore_rt:
     movq $15, %rax /* rt_sigreturn */
     syscall
-    .size agent_signal_return, . - agent_signal_return
+    .size __restore_rt, . - __restore_rt
 
     .section .note.GNU-stack, "", @progbits
