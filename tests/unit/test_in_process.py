@@ -25,6 +25,7 @@ from unspool.core import ffi, library
 from unspool.unwind import How
 
 PERIOD = 1_000_000_000 // 199
+LATE = 10**12  # ns: more CPU time than this process has used
 HOW = [How.INTERRUPTED, How.CFI]
 
 
@@ -81,8 +82,8 @@ def code() -> int:
 def test_samples_with_their_binaries_and_weights(capture: InProcessCapture) -> None:
     session = Session(capture)
     session.published()
-    session.agent.sample([code(), code() + 1], HOW, 10**12)
-    session.agent.sample([code()], HOW[:1], 10**12 + PERIOD)
+    session.agent.sample([code(), code() + 1], HOW, LATE)
+    session.agent.sample([code()], HOW[:1], LATE + PERIOD)
     happenings = session.finish()
     (batch,) = session.samples()
     assert isinstance(happenings[0], ProcessStarted) and happenings[0].pid == os.getpid()
@@ -122,8 +123,8 @@ def test_a_sample_of_code_that_is_mapped_no_more_is_stale(capture: InProcessCapt
     start = code() & ~0xFFF
     process._history.version += 1
     process._history._changes[process._history.version] = [(start, start + 0x1000)]
-    session.agent.sample([code()], HOW[:1], PERIOD)
-    session.agent.sample([0x1000], HOW[:1], 2 * PERIOD)
+    session.agent.sample([code()], HOW[:1], LATE)
+    session.agent.sample([0x1000], HOW[:1], LATE + PERIOD)
     session.finish()
     (batch,) = session.samples()
     assert batch.flags.tolist() == [Flag.STALE_MODULES, 0]
@@ -155,7 +156,7 @@ def test_a_damaged_ring_ends_the_samples_of_its_process_only(capture: InProcessC
 
     session = Session(capture)
     session.published()
-    session.agent.sample([code()], HOW[:1], PERIOD)
+    session.agent.sample([code()], HOW[:1], LATE)
     session.agent.memory[AREA_SIZE + where] ^= 0xFF
     session.finish()
     assert session.samples() == []
@@ -175,8 +176,8 @@ def test_blocked_files_lose_their_samples(capture: InProcessCapture) -> None:
     with closing(InProcessCapture(CaptureSettings(block=re.compile("libunspool")))) as capture:
         session = Session(capture)
         session.published()
-        session.agent.sample([code()], HOW[:1], PERIOD)
-        session.agent.sample([0x1000, code()], HOW, 2 * PERIOD)
+        session.agent.sample([code()], HOW[:1], LATE)
+        session.agent.sample([0x1000, code()], HOW, LATE + PERIOD)
         session.finish()
     (batch,) = session.samples()
     assert batch.addresses.tolist() == [0x1000, code()]

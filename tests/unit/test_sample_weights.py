@@ -13,9 +13,12 @@ def weigh(
     """Weights of samples (tid, CPU time, system time = 0)."""
     columns = np.array([(*sample, 0)[:3] for sample in samples], np.int64).reshape(-1, 3)
     tids, cpu, system = columns.T
+    events = np.zeros(len(tids), np.bool_)
     return [
         int(w)
-        for w in clocks.weights(tids, cpu.astype(np.uint64), system.astype(np.uint64), lambda _: at_call)
+        for w in clocks.weights(
+            tids, cpu.astype(np.uint64), system.astype(np.uint64), events, lambda _: at_call
+        )
     ]
 
 
@@ -77,3 +80,33 @@ def test_clocks_that_go_back_give_no_time() -> None:
     largest = (1 << 62) - 1
     assert weigh(clocks, (7, 5_000_000), (7, 1), (7, 6_000_000)) == [5_000_000, 0, 1_000_000]
     assert weigh(clocks, (7, largest, largest), (7, 2)) == [largest - 6_000_000, 0]
+
+
+def weigh_with_events(clocks: ThreadClocks, *samples: tuple[str, int]) -> list[int]:
+    """Weights of samples of one thread: ("event", CPU time), ("timer", ...), or ("call", ...), which is a
+    timer's at the return from a system call."""
+    kinds = [kind for kind, _ in samples]
+    cpu = np.array([time for _, time in samples], np.uint64)
+    events = np.array([kind == "event" for kind in kinds])
+    tids, system = np.full(len(cpu), 7, np.int64), np.zeros(len(cpu), np.uint64)
+    return [int(w) for w in clocks.weights(tids, cpu, system, events, lambda n: kinds[n] == "call")]
+
+
+def test_events_weigh_a_period_at_most_since_the_rest_was_spent_in_the_kernel() -> None:
+    clocks = ThreadClocks(500_000)
+    samples = [("event", time * 500_000) for time in (1, 2, 3, 9, 10)]
+    assert weigh_with_events(clocks, *samples) == [500_000] * 5
+
+
+def test_kernel_time_is_the_timers() -> None:
+    """Its samples in user code count nothing: events have counted that."""
+    clocks = ThreadClocks(500_000)
+    before = [("event", 500_000), ("timer", 4_000_000), ("event", 4_500_000)]
+    assert weigh_with_events(clocks, *before) == [500_000, 0, 500_000]
+    after = [("call", 12_000_000), ("event", 12_500_000)]
+    assert weigh_with_events(clocks, *after) == [8_000_000, 500_000]
+
+
+def test_a_timer_alone_counts_all() -> None:
+    clocks = ThreadClocks(500_000)
+    assert weigh_with_events(clocks, ("timer", 4_000_000), ("timer", 8_000_000)) == [4_000_000] * 2

@@ -286,7 +286,7 @@ class FollowedProcess:
         tids = ring.samples["tid"].astype(np.int64)
         if self._outer:
             tids = np.array([self._outer.get(int(tid), int(tid)) for tid in tids], np.int64)
-        self._samples.take(ring, tids, self._history.current)
+        self._samples.take(ring, tids, self._history.current, with_events=self._triggers.with_events)
         self._tell_stacks(tids, ring.samples["sp"])
 
     def _tell_stacks(self, tids: NDArray[np.int64], sps: NDArray[np.uint64]) -> None:

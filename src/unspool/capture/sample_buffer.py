@@ -17,6 +17,7 @@ from unspool.capture.sample_weights import ThreadClocks
 from unspool.capture.samples import CodeMap, Flag, Lost, SampleBatch
 from unspool.core_session import RingSamples
 
+_TIMER, _OUTSIDE = 1, 2  # enum unspool_trigger
 _LARGEST_TIME = np.uint64(1 << 60)  # ns; what a program writes into its ring is not trusted
 
 
@@ -35,8 +36,11 @@ class SampleBuffer:
         self._block = block
         self._pending: list[_Pending] = []
 
-    def take(self, ring: RingSamples, tids: NDArray[np.int64], code: MappedCode) -> None:
-        """tids: of the samples, as we see them. code: as last known."""
+    def take(
+        self, ring: RingSamples, tids: NDArray[np.int64], code: MappedCode, *, with_events: bool
+    ) -> None:
+        """tids: of the samples, as we see them. code: as last known. with_events: threads have perf events,
+        so that what is not by a timer is by them."""
 
         def is_at_call(sample: int) -> bool:
             frame = int(ring.offsets[sample])
@@ -45,8 +49,12 @@ class SampleBuffer:
             )
 
         cpu = np.minimum(ring.samples["cpu_time"], _LARGEST_TIME)
+        trigger = ring.samples["trigger"]
+        by_event: NDArray[np.bool_] = trigger != _TIMER if with_events else trigger == _OUTSIDE
         system = np.minimum(ring.samples["system_time"], _LARGEST_TIME)
-        self._pending.append(_Pending(ring, tids, self.clocks.weights(tids, cpu, system, is_at_call)))
+        self._pending.append(
+            _Pending(ring, tids, self.clocks.weights(tids, cpu, system, by_event, is_at_call))
+        )
 
     def give_out(self, code_map: CodeMap, history: CodeHistory) -> Iterator[SampleBatch | Lost]:
         """All of them, under this map."""
@@ -71,7 +79,9 @@ class SampleBuffer:
                 how=ring.how,
                 code_map=code_map,
             )
-            yield from self._without_blocked(batch)
+            counts = weights > 0
+            if counts.any():
+                yield from self._without_blocked(batch if counts.all() else selected(batch, counts))
 
     def _without_blocked(self, batch: SampleBatch) -> Iterator[SampleBatch | Lost]:
         if self._block is None:

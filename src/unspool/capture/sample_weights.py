@@ -3,6 +3,10 @@
 Measured, never counted: whatever made a signal come late or not at all, no time is given twice. A signal that
 was blocked comes when a system call unblocks it: the time until then was spent elsewhere, and is given to
 nobody.
+
+Where perf events take samples, they see user code only: such a sample weighs a period at most, since what is
+more was spent in the kernel. Kernel time is the slower timer's, of whose samples those count that interrupted
+the return from a system call; the others would count user time twice.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,23 +31,36 @@ _LATE_TICKS_AT_CALL = 4
 
 @dataclass(slots=True)
 class _Before:
-    """CPU times of a thread at its last sample, ns."""
+    """CPU times of a thread at its last sample, ns; and at the last one that was not by a perf event.
+    by_events: there was one by an event."""
 
     cpu: int = 0
     system: int = 0
+    timer_cpu: int = 0
+    by_events: bool = False
+
+
+class _Samples(NamedTuple):
+    """Of one thread, in their order; times in ns. numbers: among all."""
+
+    numbers: NDArray[np.intp]
+    cpu: NDArray[np.uint64]
+    system: NDArray[np.uint64]
+    by_event: NDArray[np.bool_]
 
 
 class ThreadClocks:
     """The state of one process' threads. period: ns of CPU time between two samples."""
 
     def __init__(self, period: int) -> None:
+        self._period = np.uint64(period)
         self._limit = np.uint64(period + _LATE_TICKS * TICK)
         self._limit_at_call = np.uint64(period + _LATE_TICKS_AT_CALL * TICK)
         self._before: dict[int, _Before] = {}
 
-    def begin(self, tid: int, cpu_time: int, system_time: int = 0) -> None:
+    def begin(self, tid: int, cpu_time: int) -> None:
         """A thread had used so much (ns) when recording began."""
-        self._before[tid] = _Before(cpu_time, system_time)
+        self._before[tid] = _Before(cpu_time, 0, cpu_time)
 
     def last(self, tid: int) -> int:
         """CPU time of the thread at its last sample, ns; 0: there was none."""
@@ -58,25 +76,56 @@ class ThreadClocks:
         tids: NDArray[np.int64],
         cpu: NDArray[np.uint64],
         system: NDArray[np.uint64],
+        by_event: NDArray[np.bool_],
         is_at_call: Callable[[int], bool],
     ) -> NDArray[np.uint64]:
-        """uint64[n], ns. cpu, system: uint64[n], what the thread had used in all and in the kernel at each
-        sample, in the order in which the samples were taken. is_at_call: whether sample number n interrupted
-        the return from a system call; asked where it matters. There a long stay in the kernel is the
-        caller's; what is neither that nor within a period was spent elsewhere."""
+        """uint64[n], ns; 0: the sample counts nothing. cpu, system: uint64[n], what the thread had used in
+        all and in the kernel at each sample, in the order in which the samples were taken. by_event: bool[n].
+        is_at_call: whether sample number n interrupted the return from a system call; asked where it
+        matters. There a long stay in the kernel is the caller's; what is neither that nor within a period was
+        spent elsewhere."""
         weights = np.zeros(len(tids), np.uint64)
         order = np.argsort(tids, kind="stable")
         bounds = np.flatnonzero(np.diff(tids[order], prepend=-1, append=-1))
         for first, last in pairwise(bounds):
-            chosen = order[first:last]
-            before = self._before.setdefault(int(tids[chosen[0]]), _Before())
-            times = np.maximum.accumulate(np.maximum(cpu[chosen], np.uint64(before.cpu)))
-            kernel = np.maximum.accumulate(np.maximum(system[chosen], np.uint64(before.system)))
-            used = np.diff(times, prepend=np.uint64(before.cpu))
-            in_kernel = np.diff(kernel, prepend=np.uint64(before.system))
-            weights[chosen] = np.minimum(used, self._limit + in_kernel)
-            for late in np.flatnonzero(used > self._limit_at_call).tolist():
-                if is_at_call(int(chosen[late])):
-                    weights[chosen[late]] = min(used[late], self._limit_at_call + in_kernel[late])
-            before.cpu, before.system = int(times[-1]), int(kernel[-1])
+            numbers = order[first:last]
+            before = self._before.setdefault(int(tids[numbers[0]]), _Before())
+            samples = _Samples(
+                numbers,
+                np.maximum.accumulate(np.maximum(cpu[numbers], np.uint64(before.cpu))),
+                np.maximum.accumulate(np.maximum(system[numbers], np.uint64(before.system))),
+                by_event[numbers],
+            )
+            before.by_events |= bool(samples.by_event.any())
+            of_thread = self._with_events if before.by_events else self._by_timer
+            weights[numbers] = of_thread(samples, before, is_at_call)
+            before.cpu, before.system = int(samples.cpu[-1]), int(samples.system[-1])
+        return weights
+
+    def _by_timer(
+        self, samples: _Samples, before: _Before, is_at_call: Callable[[int], bool]
+    ) -> NDArray[np.uint64]:
+        used = np.diff(samples.cpu, prepend=np.uint64(before.timer_cpu))
+        in_kernel = np.diff(samples.system, prepend=np.uint64(before.system))
+        weights = np.minimum(used, self._limit + in_kernel)
+        for late in np.flatnonzero(used > self._limit_at_call).tolist():
+            if is_at_call(int(samples.numbers[late])):
+                weights[late] = min(used[late], self._limit_at_call + in_kernel[late])
+        if len(used):
+            before.timer_cpu = int(samples.cpu[-1])
+        return weights
+
+    def _with_events(
+        self, samples: _Samples, before: _Before, is_at_call: Callable[[int], bool]
+    ) -> NDArray[np.uint64]:
+        used = np.diff(samples.cpu, prepend=np.uint64(before.cpu))
+        weights = np.minimum(used, self._period)
+        timer = np.flatnonzero(~samples.by_event)
+        chosen = _Samples(
+            samples.numbers[timer], samples.cpu[timer], samples.system[timer], samples.by_event[timer]
+        )
+        weights[timer] = self._by_timer(chosen, before, is_at_call)
+        for index in timer.tolist():
+            if not is_at_call(int(samples.numbers[index])):
+                weights[index] = 0
         return weights

@@ -102,6 +102,11 @@ class ThreadTriggers:
             self._area.core.change_thread(thread.slot, Wish.END)
             self._ended_slots.append(thread.slot)
 
+    @property
+    def with_events(self) -> bool:
+        """Whether threads take samples by perf events."""
+        return self._wants_events and self._rights.allowed
+
     def slot_of(self, tid: int) -> int | None:
         """The number of the thread's slot."""
         thread = self._threads.get(tid)
