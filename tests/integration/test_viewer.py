@@ -34,9 +34,9 @@ def small_profile() -> ProfileMaker:
     maker = ProfileMaker(meta={"command": "app --fast", "rate": 199})
     main = maker.thread("main", pid=7, tid=7, command="app --fast", cpu_time=900 * MS)
     worker = maker.thread("worker", pid=7, tid=8, cpu_time=200 * MS)
-    maker.sample(main, "_start@app | main@app:main.c:1 | parse@app:parse.c:5", weight=10 * MS, times=30)
-    maker.sample(main, "_start@app | main@app:main.c:1 | parse@app:parse.c:6", weight=10 * MS, times=20)
-    stack = "_start@app | main@app:main.c:1 | parse@app:parse.c:7 / skip@app:skip.h:3"
+    maker.sample(main, "_start@app | main@app:main.c:1 | parse@app:/src/parse.c:5", weight=10 * MS, times=30)
+    maker.sample(main, "_start@app | main@app:main.c:1 | parse@app:/src/parse.c:6", weight=10 * MS, times=20)
+    stack = "_start@app | main@app:main.c:1 | parse@app:/src/parse.c:7 / skip@app:skip.h:3"
     maker.sample(main, stack, weight=10 * MS, times=10)
     maker.sample(main, "_start@app | main@app:main.c:2 | ?render@libgl.so", weight=125 * MS, times=2)
     maker.sample(worker, "_start@app | main@app:main.c:3", weight=100 * MS)
@@ -125,6 +125,7 @@ def test_pointing_at_a_box_tells_what_it_is(page: Page) -> None:
         "parse.c:6 33.3 %",
         "parse.c:7 16.7 %",
     ]
+    assert facts["file"] == "/src/parse.c"
     assert facts["found by"] == "interrupted 100 %"
     expect(page.locator("#status")).to_have_text(
         "parse  parse.c:5  ·  600 ms  (60.0 %), self 500 ms  (50.0 %), 60 samples"
@@ -172,7 +173,7 @@ def test_a_stack_that_is_doubtful_as_a_whole_is_hatched(browser: Browser, tmp_pa
         facts = page.evaluate("viewer.tree.guessed.join()")
         assert facts == "1,1,0,1"  # all, main, fine, loading
         point_at(page, "main")
-        expect(page.locator("#tooltip .warning")).to_have_text("25.0 %")
+        expect(page.locator("#tooltip .warning")).to_have_text("25.0 % (libraries changed meanwhile)")
         page.keyboard.press("i")
         assert [colours_in(page, name) > 1 for name in ("fine", "loading")] == [False, True]
         page.click("#truth")

@@ -178,12 +178,18 @@ function tooltipContent(description, inverted) {
   if (!inverted) row("self", description.self);
   if (description.ofView) row("of the zoom", description.ofView);
   row("in", description.samples);
-  description.lines.forEach(([text, share], i) => row(i === 0 ? "line" : "", `${text}  `, element("small", { textContent: share })));
+  description.lines.forEach(([text, share], i) => {
+    row(i === 0 ? "line" : "", `${shortPath(text)}  `, element("small", { textContent: share }));
+  });
   if (description.moreLines > 0) row("", `and ${plural(description.moreLines, "more line")}`);
+  if (description.lines.length > 0) row("file", description.lines[0][0].replace(/:\d+$/, ""));
   if (description.hows.length > 0) {
     row("found by", element("span", { className: description.guess ? "warning" : "", textContent: description.hows.join(", ") }));
   }
-  if (description.doubts) row("doubtful", element("span", { className: "warning", textContent: description.doubts }));
+  if (description.doubts) {
+    const text = `${description.doubts} (libraries changed meanwhile)`;
+    row("doubtful", element("span", { className: "warning", textContent: text }));
+  }
   const where = [];
   if (description.binary) where.push(description.binary.path);
   if (description.inlined) where.push("inlined into its caller");
