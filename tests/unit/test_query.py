@@ -15,13 +15,13 @@ from unspool.cli import query as query_module
 from unspool.cli import unspool
 from unspool.cli.columns import amount, cells, fitted, padded, percent
 
+LONG = "a_function_whose_name_is_much_longer_than_a_column_of_a_terminal_can_be"
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     recording = Recording(tmp_path / "r.unspool")
-    recording.sample(
-        ["a_function_whose_name_is_much_longer_than_a_column_of_a_terminal_can_be<b", "main"], weight=7
-    )
+    recording.sample([f"{LONG}<b", "main"], weight=7)
     recording.sample(["b", "main"], weight=5)
     recording.finish()
     return recording.path
@@ -39,11 +39,10 @@ def output(*arguments: object) -> str:
 
 def test_a_table(path: Path) -> None:
     """Numbers to the right, names in full: this is no terminal."""
-    lines = output(path, "SELECT weight, function, NULL AS nothing FROM function_self").splitlines()
-    long = "a_function_whose_name_is_much_longer_than_a_column_of_a_terminal_can_be"
+    lines = output(path, "SELECT weight, function, NULL AS empty FROM function_self").splitlines()
     assert lines == [
-        f"weight  {'function':<{len(long)}}  nothing",
-        f"     7  {long}",
+        f"weight  {'function':<{len(LONG)}}  empty",
+        f"     7  {LONG}",
         "     5  b",
     ]
 
@@ -101,7 +100,7 @@ def test_nothing_is_changed(path: Path, sql: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("SELECT nothing FROM samples", "no such column: nothing"),
+        ("SELECT absent FROM samples", "no such column: absent"),
         ("SELEC", "syntax error"),
         ("SELECT 1; SELECT 2", "one statement at a time"),
         ("", "no query"),
