@@ -101,10 +101,16 @@ def test_events_weigh_a_period_at_most_since_the_rest_was_spent_in_the_kernel() 
 def test_kernel_time_is_the_timers() -> None:
     """Its samples in user code count nothing: events have counted that."""
     clocks = ThreadClocks(500_000)
-    before = [("event", 500_000), ("timer", 4_000_000), ("event", 4_500_000)]
+    before = [("event", 3_800_000), ("timer", 4_000_000), ("event", 4_300_000)]
     assert weigh_with_events(clocks, *before) == [500_000, 0, 500_000]
     after = [("call", 12_000_000), ("event", 12_500_000)]
     assert weigh_with_events(clocks, *after) == [8_000_000, 500_000]
+
+
+def test_a_timers_signal_stands_for_the_events_that_was_not_delivered_beside_it() -> None:
+    clocks = ThreadClocks(500_000)
+    samples = [("event", 3_500_000), ("timer", 4_000_000), ("event", 4_500_000)]
+    assert weigh_with_events(clocks, *samples) == [500_000] * 3
 
 
 def test_a_timer_alone_counts_all() -> None:

@@ -31,12 +31,13 @@ _LATE_TICKS_AT_CALL = 4
 
 @dataclass(slots=True)
 class _Before:
-    """CPU times of a thread at its last sample, ns; and at the last one that was not by a perf event.
-    by_events: there was one by an event."""
+    """CPU times of a thread, ns: at its last sample, at the last one by a timer, at the last one that counted
+    as one by an event. by_events: there was one by an event."""
 
     cpu: int = 0
     system: int = 0
     timer_cpu: int = 0
+    event_cpu: int = 0
     by_events: bool = False
 
 
@@ -60,7 +61,7 @@ class ThreadClocks:
 
     def begin(self, tid: int, cpu_time: int) -> None:
         """A thread had used so much (ns) when recording began."""
-        self._before[tid] = _Before(cpu_time, 0, cpu_time)
+        self._before[tid] = _Before(cpu_time, 0, cpu_time, cpu_time)
 
     def last(self, tid: int) -> int:
         """CPU time of the thread at its last sample, ns; 0: there was none."""
@@ -118,14 +119,22 @@ class ThreadClocks:
     def _with_events(
         self, samples: _Samples, before: _Before, is_at_call: Callable[[int], bool]
     ) -> NDArray[np.uint64]:
-        used = np.diff(samples.cpu, prepend=np.uint64(before.cpu))
-        weights = np.minimum(used, self._period)
+        weights = np.zeros(len(samples.cpu), np.uint64)
         timer = np.flatnonzero(~samples.by_event)
-        chosen = _Samples(
+        at_call = np.array([is_at_call(int(number)) for number in samples.numbers[timer]], np.bool_)
+        of_timer = _Samples(
             samples.numbers[timer], samples.cpu[timer], samples.system[timer], samples.by_event[timer]
         )
-        weights[timer] = self._by_timer(chosen, before, is_at_call)
-        for index in timer.tolist():
-            if not is_at_call(int(samples.numbers[index])):
-                weights[index] = 0
+        weights[timer] = np.where(at_call, self._by_timer(of_timer, before, is_at_call), 0)
+        # A signal that comes while another one of its number is pending is not delivered: where an event's is
+        # missing, the timer's stands for it.
+        in_user = samples.by_event.copy()
+        in_user[timer] = ~at_call
+        stream = np.flatnonzero(in_user)
+        since = np.diff(samples.cpu[stream], prepend=np.uint64(before.event_cpu))
+        stream = stream[samples.by_event[stream] | (since > self._period * np.uint64(9) // np.uint64(10))]
+        if len(stream):
+            used = np.diff(samples.cpu[stream], prepend=np.uint64(before.event_cpu))
+            weights[stream] = np.minimum(used, self._period)
+            before.event_cpu = int(samples.cpu[stream[-1]])
         return weights
