@@ -172,8 +172,12 @@ class EventAttributes:
 
     def event(self, name: str) -> Event:
         """Its name, and the unit of its weights."""
-        is_time = self.type == EventType.SOFTWARE and self.config in _CLOCKS
-        return Event(name, "nanoseconds" if is_time else "count")
+        return Event(name, "nanoseconds" if self.counts_time else "count")
+
+    @property
+    def counts_time(self) -> bool:
+        """CPU time in nanoseconds."""
+        return self.type == EventType.SOFTWARE and self.config in _CLOCKS
 
     @cached_property
     def fixed_words(self) -> dict[SampleType, int]:

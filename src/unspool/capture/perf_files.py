@@ -15,13 +15,13 @@ from pathlib import Path
 
 from unspool.binaries import Binary, BinaryError
 from unspool.capture.mapped_file import open_mapped_file
-from unspool.capture.memory_map import MapEntry, MemoryMap
+from unspool.capture.memory_map import MemoryMap
 from unspool.capture.perf_records import Mapped
 from unspool.capture.samples import BinaryKind, CodeFile
 
 _DELETED = " (deleted)"
 _BUILD_ID_BYTES = 20  # perf keeps so many and fills up with zeros
-_ANONYMOUS = ("//anon", "/dev/zero", "/SYSV", "/anon_hugepage", "anon_inode:", "[", "/memfd:")
+ANONYMOUS = ("//anon", "/dev/zero", "/SYSV", "/anon_hugepage", "anon_inode:", "[", "/memfd:")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class RecordedFiles:
     def _find(self, mapped: Mapped) -> FoundFile:
         if mapped.path == "[vdso]":
             return self._vdso(mapped)
-        if mapped.path.startswith(_ANONYMOUS):
+        if mapped.path.startswith(ANONYMOUS):
             return FoundFile(None, CodeFile.without_file(BinaryKind.JIT, self.arch))
         wanted = [mapped.build_id] if mapped.build_id else list(self.build_ids.get(mapped.path, ()))
         path = mapped.path.removesuffix(_DELETED)
@@ -78,7 +78,7 @@ class RecordedFiles:
             refusal = self._difference(binary, candidate, mapped, wanted)
             if refusal is None:
                 binary.path = path if candidate.endswith("/elf") else candidate
-                return FoundFile(binary, _code_file(binary, path, wanted))
+                return FoundFile(binary, code_file(binary, path))
             binary.close()
             reason = refusal
         self.missing.setdefault(path, reason)
@@ -123,13 +123,19 @@ class RecordedFiles:
         known = CodeFile("[vdso]", wanted[0].hex() if wanted else None, self.arch, BinaryKind.VDSO)
         if self.arch != platform.machine() or not (wanted or self.is_local):
             return FoundFile(None, known)
-        with suppress(BinaryError, OSError, StopIteration):
-            entries = MemoryMap.of_process(os.getpid()).entries
-            own: MapEntry = next(entry for entry in entries if entry.path == "[vdso]")
-            binary = open_mapped_file(os.getpid(), own)
-            if not wanted or _same_build_id(binary, wanted):
-                return FoundFile(binary, _code_file(binary, "[vdso]", wanted, BinaryKind.VDSO))
+        binary = own_vdso()
+        if binary is not None and (not wanted or _same_build_id(binary, wanted)):
+            return FoundFile(binary, code_file(binary, "[vdso]", BinaryKind.VDSO))
         return FoundFile(None, known)
+
+
+def own_vdso() -> Binary | None:
+    """That of this kernel, as this process has it."""
+    with suppress(BinaryError, OSError, StopIteration):
+        entries = MemoryMap.of_process(os.getpid()).entries
+        own = next(entry for entry in entries if entry.path == "[vdso]")
+        return open_mapped_file(os.getpid(), own)
+    return None
 
 
 def _same_build_id(binary: Binary, wanted: Sequence[bytes]) -> bool:
@@ -140,9 +146,8 @@ def _filled(build_id: bytes) -> bytes:
     return build_id[:_BUILD_ID_BYTES].ljust(_BUILD_ID_BYTES, b"\0")
 
 
-def _code_file(
-    binary: Binary, path: str, wanted: Sequence[bytes], kind: BinaryKind = BinaryKind.FILE
-) -> CodeFile:
+def code_file(binary: Binary, path: str, kind: BinaryKind = BinaryKind.FILE) -> CodeFile:
+    """A file that was opened, by the path that the process has mapped."""
     size = mtime = 0
     if binary.build_id is None and kind is BinaryKind.FILE:
         with suppress(OSError):

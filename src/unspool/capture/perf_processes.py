@@ -7,6 +7,7 @@ code was only added serves earlier samples too, whose addresses lie elsewhere.""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ from unspool.capture.samples import (
     ProcessStarted,
     ThreadEnded,
     ThreadNamed,
+    ThreadTime,
 )
 
 _GRACE = 1_000_000_000  # nanoseconds after its end in which samples of a process may still come
@@ -57,6 +59,8 @@ class ProcessFollower:
     throttled: int = 0
     processes: dict[int, _Process] = field(default_factory=dict)
     _parents: dict[int, int] = field(default_factory=dict)
+    _cpu_times: dict[tuple[int, int], int] = field(default_factory=dict)  # that events have counted
+    _ended_threads: deque[Exited] = field(default_factory=deque)
     _begin: int = 0  # time of the first sample
     _waiting: dict[int, list[SampleSet]] = field(default_factory=dict)
 
@@ -91,12 +95,15 @@ class ProcessFollower:
             case Forked():
                 yield from self._forked(record)
             case Exited():
-                yield from self._exited(record)
+                self._exited(record)
             case NotRecorded() if record.records == 0:
                 self.throttled += 1
             case NotRecorded():
                 pid, tid = (value if value > 0 else None for value in (record.pid, record.tid))
                 yield Lost(pid, tid, record.reason, record.records, record.time)
+            case CounterRead() if self.events[record.event].counts_time:
+                key = (record.pid, record.tid)
+                self._cpu_times[key] = self._cpu_times.get(key, 0) + record.value
             case CounterRead():
                 pass
 
@@ -147,12 +154,12 @@ class ProcessFollower:
         if name:
             yield ThreadNamed(record.pid, record.tid, name, self._time(record.time))
 
-    def _exited(self, record: Exited) -> Iterator[Happening]:
+    def _exited(self, record: Exited) -> None:
         process = self.processes.get(record.pid)
         if process is None:
             return
         process.threads.pop(record.tid, None)
-        yield ThreadEnded(record.pid, record.tid, record.time)
+        self._ended_threads.append(record)
         if not process.threads:
             process.ended = record.time
 
@@ -166,8 +173,17 @@ class ProcessFollower:
         yield ProcessStarted(pid, parent, name or (_IDLE if pid == 0 else ""), self._time(time))
         return process
 
+    def _end_thread(self, ended: Exited) -> Iterator[Happening]:
+        used = self._cpu_times.pop((ended.pid, ended.tid), 0)
+        if used:
+            yield ThreadTime(ended.pid, ended.tid, used, 0)
+        yield ThreadEnded(ended.pid, ended.tid, ended.time)
+
     def _end(self, process: _Process) -> Iterator[Happening]:
         assert process.ended is not None
+        for ended in [one for one in self._ended_threads if one.pid == process.pid]:
+            self._ended_threads.remove(ended)
+            yield from self._end_thread(ended)
         if process.samples_32bit:
             yield Problem(
                 process.pid,
@@ -177,6 +193,9 @@ class ProcessFollower:
         yield ProcessEnded(process.pid, process.ended)
 
     def _bury(self, now: int) -> Iterator[Happening]:
+        """Tells of ends for which nothing can come any more; what an event counted follows a thread's end."""
+        while self._ended_threads and self._ended_threads[0].time + _GRACE < now:
+            yield from self._end_thread(self._ended_threads.popleft())
         gone = [p for p in self.processes.values() if p.ended is not None and p.ended + _GRACE < now]
         for process in gone:
             yield from self._end(process)

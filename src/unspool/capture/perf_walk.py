@@ -151,7 +151,7 @@ def _joined(
     if not chosen:
         return walked
     ends, flags = walked.ends.copy(), walked.flags.copy()
-    flags[chosen] |= Flag.JOINED
+    flags[chosen] |= np.uint8(Flag.JOINED)
     for i, tail in zip(chosen, tails, strict=True):
         length = int(chain.counts[index[i]])
         ends[i] = _end_of_chain(space, tail[-1], length >= attributes.frames_at_most)
@@ -211,7 +211,7 @@ def _from_chains(
     knows = asked | bool(attributes.sample_type & SampleType.REGS_USER)
     ends[nothing] = StackEnd.ROOT if knows else StackEnd.STACK_BYTES_ENDED
     if not knows:
-        flags[nothing & (samples.modes == MODE_KERNEL)] |= Flag.KERNEL_CALLER_UNKNOWN
+        flags[nothing & (samples.modes == MODE_KERNEL)] |= np.uint8(Flag.KERNEL_CALLER_UNKNOWN)
     ends[at_limit & (ends != StackEnd.ROOT)] = StackEnd.DEPTH_LIMIT
     ends[is_32bit | (nothing & (kernel.counts == 0))] = StackEnd.NO_UNWIND_INFO
     return _UserFrames(chain, how, ends, flags)

@@ -1,0 +1,155 @@
+"""Compares what unspool makes of a perf.data file with what `perf script` prints: the same samples and
+events, and where a stack differs, of which kind the difference is.
+
+perf prints addresses relative to files' own maps, so a frame is compared by file name and the last twelve
+bits of its lookup address (perf lowers return addresses that it has unwound by one, and leaves those of frame
+pointers)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+import numpy as np
+
+from unspool.capture.perf_data import PerfData
+from unspool.capture.samples import BinaryKind, Lost, SampleBatch
+from unspool.core_interface import GUESS
+from unspool.unwind import How, StackEnd
+
+_HEAD = re.compile(r"\s*(-?\d+)/(-?\d+)\s+(\d+)\.(\d+):\s+(\d+) (.+?):\s*$")
+_FRAME = re.compile(r"\s+([0-9a-f]+)(?: .*)?\((.*)\)$")
+_PAGE = 0xFFF
+_NOWHERE = (1 << 64) - 1  # perf's last frame where it could read no more: 0, lowered by one
+_EXAMPLES = 3  # of each kind that are kept
+
+
+class Frame(NamedTuple):
+    low: int  # of the address, as perf prints it
+    file: str  # name; "kernel", "jit"
+    how: str = ""
+
+
+Key = tuple[int, int, int, str, int]  # pid, tid, time, event, period
+
+
+@dataclass
+class Result:
+    """kinds: stacks by how they compare; examples: some of each kind, in words."""
+
+    samples: int = 0
+    only_ours: list[Key] = field(default_factory=list)
+    only_perfs: list[Key] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def same_samples(self) -> bool:
+        return not self.only_ours and not self.only_perfs
+
+    def note(self, kind: str, key: Key, ours: list[Frame], theirs: list[Frame]) -> None:
+        self.kinds[kind] += 1
+        examples = self.examples.setdefault(kind, [])
+        if len(examples) < _EXAMPLES:
+            examples.append(f"{key}\n    ours {_words(ours)}\n    perf {_words(theirs)}")
+
+
+def compare(path: Path) -> Result:
+    """Raises CaptureError, subprocess.CalledProcessError."""
+    result = Result()
+    perfs = dict(perf_samples(path))
+    source = PerfData(str(path))
+    names = [event.name for event in source.events]
+    for happening in source:
+        if isinstance(happening, SampleBatch):
+            for key, frames, end in our_samples(happening, names):
+                result.samples += 1
+                theirs = perfs.pop(key, None)
+                if theirs is None:
+                    result.only_ours.append(key)
+                else:
+                    result.note(kind_of(frames, end, theirs), key, frames, theirs)
+        elif isinstance(happening, Lost):
+            result.problems.append(f"{happening.count} lost: {happening.reason}")
+    result.only_perfs = list(perfs)
+    result.problems += source.problems
+    return result
+
+
+def perf_samples(path: Path) -> Iterator[tuple[Key, list[Frame]]]:
+    """Every sample that perf prints."""
+    command = ["perf", "script", "--no-inline", "--ns", "--max-stack", "4096", "-i", str(path), "-F"]
+    command.append("pid,tid,time,event,period,ip,sym,dso")
+    output = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace").stdout
+    key: Key | None = None
+    frames: list[Frame] = []
+    for line in [*output.splitlines(), ""]:
+        head = _HEAD.match(line)
+        if head is not None:
+            pid, tid, seconds, fraction, period, event = head.groups()
+            time = int(seconds) * 10**9 + int(fraction)
+            key, frames = (int(pid), int(tid), time, event, int(period)), []
+        elif not line.strip() and key is not None:
+            yield key, frames
+            key = None
+        elif (frame := _FRAME.match(line)) is not None and int(frame[1], 16) != _NOWHERE:
+            frames.append(Frame(int(frame[1], 16) & _PAGE, _file_name(frame[2])))
+
+
+def _file_name(path: str) -> str:
+    path = path.removesuffix(" (deleted)")
+    if path.startswith(("[kernel", "[guest.kernel")) or path.endswith(".ko"):
+        return "kernel"
+    if path.startswith("/tmp/perf-") or path in ("//anon", "[heap]", "anon"):
+        return "jit"
+    return PurePath(path).name if path.startswith("/") else path
+
+
+def our_samples(batch: SampleBatch, names: list[str]) -> Iterator[tuple[Key, list[Frame], StackEnd]]:
+    """The same of ours. Addresses are as perf prints them."""
+    numbers, _ = batch.code_map.resolve(batch.addresses, batch.is_return)
+    files = [
+        {BinaryKind.JIT: "jit", BinaryKind.UNKNOWN: "unknown"}.get(file.kind, PurePath(file.path).name)
+        for file in batch.code_map.files
+    ]
+    by_perf = np.isin(batch.how & np.uint8(GUESS - 1), (How.KERNEL, How.FRAME_POINTER))
+    lowered = batch.addresses - (batch.is_return & ~by_perf)
+    for i in range(len(batch)):
+        key = (batch.pid, int(batch.tids[i]), int(batch.times[i]), names[batch.event], int(batch.weights[i]))
+        frames = []
+        for j in range(int(batch.offsets[i]), int(batch.offsets[i + 1])):
+            how = How(int(batch.how[j]) & ~GUESS)
+            file = "kernel" if how is How.KERNEL else files[int(numbers[j])]
+            words = how.name.lower() + ("?" if batch.how[j] & GUESS else "")
+            frames.append(Frame(int(lowered[j]) & _PAGE, file, words))
+        yield key, frames, StackEnd(int(batch.ends[i]))
+
+
+def kind_of(ours: list[Frame], end: StackEnd, theirs: list[Frame]) -> str:
+    """In words that can be counted."""
+    for mine, yours in zip(ours, theirs, strict=False):
+        # perf does not know which frames a signal interrupted, and lowers frame pointers' addresses, too.
+        distance = (mine.low - yours.low) & _PAGE
+        if mine.file != yours.file and mine.file != "unknown" and yours.file != "[unknown]":
+            return f"differs: frame found by {mine.how}, other file"
+        if distance not in (0, 1, _PAGE):
+            return f"differs: frame found by {mine.how}"
+    if len(ours) == len(theirs):
+        return "equal"
+    if len(ours) > len(theirs):
+        last = ours[len(theirs)].how
+        return f"ours goes on (by {last}), ended {end.name.lower()}"
+    return f"perf goes on, ours ended {end.name.lower()}"
+
+
+def _words(frames: list[Frame]) -> str:
+    shown = frames if len(frames) < 14 else [*frames[:6], Frame(0, "..."), *frames[-6:]]
+    return f"[{len(frames)}] " + " ".join(
+        f"{f.file}:{f.low:03x}{'/' + f.how if f.how else ''}" for f in shown
+    )
