@@ -416,25 +416,40 @@ static struct place *next_place(struct analysis *a) {
     return NULL;
 }
 
-/* True when what a call leads to can return: some path through it, without further calls, does. A function
- * that never returns has no such path, and the code behind calls of others is there to be reached. */
+/* True when some path gets to what is sought. */
+static bool reaches_goal(struct analysis *a) {
+    struct place *place;
+    while ((place = next_place(a)) != NULL) {
+        place->is_queued = false;
+        if (follow(a, place) == PATH_GOAL)
+            return true;
+    }
+    return false;
+}
+
+/* Some path through a function leads to its return, at first without further calls; then such are stepped
+ * over. A function that never returns has no such path; where its last call is taken to come back, the path
+ * runs on to another function's return, which takes sp to be just as that call left it. */
+static bool function_returns(struct analysis *a, uint64_t function) {
+    struct analysis callee;
+    for (bool over_calls = false;; over_calls = true) {
+        begin(&callee, a->code, function, true, over_calls);
+        callee.seeks = SEEKS_RETURN;
+        callee.goal = a->code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : 8; /* sp at its start is 0 */
+        callee.instructions_left = a->instructions_for_callees;
+        bool found = reaches_goal(&callee);
+        a->instructions_for_callees = callee.instructions_left;
+        if (found)
+            return callee.least_sp[0] <= (int32_t)callee.goal;
+        if (over_calls || !callee.saw_call)
+            return false;
+    }
+}
+
+/* True when what a call leads to can return. Then the code behind calls of it is there to be reached. */
 static bool callee_returns(struct analysis *a, uint64_t return_address) {
     uint64_t function = called_function(a->code, return_address);
-    struct analysis callee;
-    if (!function)
-        return false;
-    begin(&callee, a->code, function, true, false);
-    callee.seeks = SEEKS_RETURN;
-    callee.goal = a->code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : 8; /* sp at its start is 0 */
-    callee.instructions_left = a->instructions_for_callees;
-    bool found = false;
-    struct place *place;
-    while (!found && (place = next_place(&callee)) != NULL) {
-        place->is_queued = false;
-        found = follow(&callee, place) == PATH_GOAL;
-    }
-    a->instructions_for_callees = callee.instructions_left;
-    return found;
+    return function && function_returns(a, function);
 }
 
 /* True when a path runs on behind a call for certain. */
@@ -492,17 +507,6 @@ static void begin_search(struct analysis *a, const struct code *code, uint64_t e
     a->seeks = SEEKS_PLACE;
     a->goal = pc;
     a->instructions_left = SEARCH_LIMIT;
-}
-
-/* True when some path gets to what is sought. */
-static bool reaches_goal(struct analysis *a) {
-    struct place *place;
-    while ((place = next_place(a)) != NULL) {
-        place->is_queued = false;
-        if (follow(a, place) == PATH_GOAL)
-            return true;
-    }
-    return false;
 }
 
 /* Looks for a path from entry to pc, at first for one without calls, since a call may not return.

@@ -173,9 +173,9 @@ static bool prove_caller(const struct code *code, const struct frame *frame, uin
     return true;
 }
 
-/* How many words above sp are looked at for the return address, how far from pc the function may begin that a
- * call leads to, and how many such functions are tried. */
-enum { SCAN_WORDS = 1280, SCAN_REACH = 1 << 16, SCAN_TARGETS = 8 };
+/* How many words above sp are looked at for the return address, how far before pc the function may begin that
+ * a call leads to, and how many such functions are tried. */
+enum { SCAN_WORDS = 1280, SCAN_REACH = 1 << 16, SCAN_TARGETS = 16 };
 
 /* Functions that were tried, and where their code keeps the return address; 0: nowhere. */
 struct tried {

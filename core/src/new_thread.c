@@ -12,8 +12,9 @@ static bool begins_thread(const struct code *code, uint64_t address) {
     bool ends = module && module->table &&
                 unspool_table_lookup(module->table, address - module->image_base, &row) == UNSPOOL_OK &&
                 (row.flags & UNSPOOL_ROW_END);
-    const struct frame behind_call = {.pc = address + 2}; /* call *%r.. */
-    return ends || (module && is_root_code(code, module, &behind_call));
+    const struct frame behind_call = {.pc = address + 2}, behind_rex_call = {.pc = address + 3};
+    return ends || (module && (is_root_code(code, module, &behind_call) ||
+                               is_root_code(code, module, &behind_rex_call)));
 }
 
 /* Which way a conditional jump goes where rax is 0, and has just been compared with 0. */

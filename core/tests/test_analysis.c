@@ -321,6 +321,27 @@ static void a_call_that_is_jumped_over_needs_not_return(void) {
     EXPECT_CALLER(UNSPOOL_AARCH64, aarch64, 12, "proved: ra=[sp+8] sp=sp+16 fp=[sp+0]");
 }
 
+/* A function that can return only over calls of others. One that never does runs on into the next. */
+static void a_callee_may_return_over_calls(void) {
+    const char *hex = "e805000000" /*  0 call 10 */
+                      "58"         /*  5 pop %rax */
+                      "c3"         /*  6 ret */
+                      "f4f4f4"     /*  7 */
+                      "50"         /* 10 push %rax */
+                      "e8f0ff7f00" /* 11 call of nobody knows what */
+                      "59"         /* 16 pop %rcx */
+                      "c3";        /* 17 ret */
+    EXPECT_CALLER(UNSPOOL_X86_64, hex, 5, "proved: ra=[sp+8] sp=sp+16 fp=fp+0");
+    const char *never = "e805000000" /*  0 call 10 */
+                        "58"         /*  5 pop %rax */
+                        "c3"         /*  6 ret */
+                        "f4f4f4"     /*  7 */
+                        "50"         /* 10 push %rax */
+                        "e8f0ff7f00" /* 11 call that never returns */
+                        "c3";        /* 16 the next function: ret */
+    EXPECT_CALLER(UNSPOOL_X86_64, never, 5, "if calls return: ra=[sp+8] sp=sp+16 fp=fp+0");
+}
+
 static void calls_are_stepped_over_only_when_need_be(void) {
     const char *hex = "4883ec08"   /*  0 sub $8,%rsp */
                       "7405"       /*  4 je 11 */
@@ -617,6 +638,7 @@ int main(void) {
     RUN(a_frame_pointer_comes_from_where_it_was_saved);
     RUN(a_computed_frame_pointer_is_lost);
     RUN(a_call_that_is_jumped_over_needs_not_return);
+    RUN(a_callee_may_return_over_calls);
     RUN(calls_are_stepped_over_only_when_need_be);
     RUN(calls_of_what_can_return);
     RUN(a_call_that_never_returns);

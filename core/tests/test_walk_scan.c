@@ -162,6 +162,29 @@ static void a_new_thread_before_its_first_row(void) {
     }
 }
 
+/* musl's way: straight on to the call of the thread's first function, which ends the thread. */
+static void a_new_thread_before_its_first_call(void) {
+    static const uint8_t code[] = {
+        0x0f, 0x05,             /* 0x1100 syscall */
+        0x85, 0xc0,             /* 0x1102 test %eax,%eax */
+        0x75, 0x12,             /* 0x1104 jne 0x1118 */
+        0x31, 0xed,             /* 0x1106 xor %ebp,%ebp */
+        0x5f,                   /* 0x1108 pop %rdi */
+        0x41, 0xff, 0xd1,       /* 0x1109 call *%r9 */
+        0x89, 0xc7,             /* 0x110c mov %eax,%edi */
+        0x31, 0xc0, 0xb0, 0x3c, /* 0x110e xor %eax,%eax; mov $60,%al */
+        0x0f, 0x05,             /* 0x1112 syscall */
+    };
+    static const uint64_t places[] = {0x1102, 0x1104, 0x1106, 0x1108, 0x1109};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        begin(code, 0);
+        put_code(&p, 0x1100, code, sizeof code);
+        interrupted_at(&p, CODE_AT + places[i], STACK_AT);
+        set_register(&p, 0, 0);
+        expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + places[i], INTERRUPTED}));
+    }
+}
+
 int main(void) {
     RUN(a_function_that_never_returns);
     RUN(a_function_that_is_jumped_to_through_a_register);
@@ -170,6 +193,7 @@ int main(void) {
     RUN(a_call_through_the_stack);
     RUN(a_call_through_a_register);
     RUN(a_new_thread_before_its_first_row);
+    RUN(a_new_thread_before_its_first_call);
     end_process(&p);
     return check_result();
 }
