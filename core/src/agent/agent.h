@@ -39,8 +39,9 @@ void agent_in_child(void);
 /* In the child of a fork that is not to be followed: the child is not profiled. */
 void agent_leave_child(void);
 
-/* No more samples, no more system calls from handlers: the program is setting a seccomp filter. Timers that
- * are armed fire once more at most. Notes is or-ed into area.notes (enum session_note). */
+/* No more samples, no more signals of ours, no more system calls: the program is about to set a seccomp
+ * filter. Waits for the unspool process, half a second at most. Notes is or-ed into area.notes (enum
+ * session_note). */
 void agent_be_quiet(uint32_t notes);
 
 /* The program's mappings may have changed (after dlopen, before and after dlclose): samples are marked stale

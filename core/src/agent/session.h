@@ -257,8 +257,9 @@ struct session_area {
     uint64_t modules; /* release: epoch << 8 | buffer; the epoch begins with 1. See unspool_area_publish */
     uint32_t modules_futex; /* counted up with it */
     uint32_t requests_made; /* release: number of requests so far; see requests */
-    uint32_t quiet;         /* 1: no sample and no system call from now on (a seccomp filter was seen) */
-    uint32_t no_reading;    /* 1: process_vm_readv must not be called */
+    uint32_t quiet; /* release; 1: no sample and no system call from now on (a seccomp filter was seen, or
+                       the agent has stopped), and no perf event of unspool's is open any more */
+    uint32_t no_reading; /* 1: process_vm_readv must not be called */
     uint8_t reserved2[40];
 
     /* At 256. The ring's two ends: positions that only grow; position % ring_size is a place. */

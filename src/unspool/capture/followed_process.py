@@ -6,11 +6,13 @@ was read after they were taken, so that none is resolved with a map that was not
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +41,7 @@ from unspool.capture.thread_watch import ThreadWatch, WatchedThread
 from unspool.core_session import RingDamaged, RingSamples
 
 _MAP_SECONDS = 0.2  # between two readings of a process' memory map
+_SECCOMP_SECONDS = 0.1  # between two looks for a filter that was set past libc
 _COST = 0.01  # of the time at most goes into reading it, however long it is
 _FORCED_COST = 0.05  # likewise while the program loads and unloads libraries
 _FIRST_LIST_SECONDS = 1.0  # a program that starts waits so long for tables that are compiled
@@ -97,7 +100,10 @@ class FollowedProcess:
         self._settings = settings
         self._watch = ThreadWatch(pid)
         self._without_trigger: list[int] = []
-        self._triggers = ThreadTriggers(area, pid, settings.rate, memory.cookie, rights)
+        self._triggers = ThreadTriggers(area, self._watch, settings.rate, memory.cookie, rights)
+        if not _has_mapped(pid, area, memory):  # asked after it was noted which program runs
+            self._watch.close()
+            raise ProcessLookupError(pid)
         self._handler_check = HandlerCheck(area, self._watch, self._triggers, settings.rate)
         self._samples = SampleBuffer(pid, 1_000_000_000 // settings.rate, settings.block)
         forked = area.field("origin") == Origin.FORK
@@ -108,6 +114,7 @@ class FollowedProcess:
         self._map = MemoryMap([])
         self._map_text = b""
         self._published: _Published | None = None
+        self._next_seccomp = 0.0
         self._next_map = self._next_forced_map = 0.0
         self._changes_seen = -1
         self._started = time.monotonic()
@@ -136,10 +143,10 @@ class FollowedProcess:
         try:
             yield from self._look_at_threads(from_outside=False)
             self._check_handler()
+            self._check_silence(now)
             if self._watch.read_if_due(now):
                 yield from self._names()
                 self._total_cpu_time = self._watch.process_cpu_time()
-                self._check_seccomp()
                 self._check_blocked()
         except ProcessLookupError:
             self.has_ended = True
@@ -250,12 +257,22 @@ class FollowedProcess:
             self._notes_seen |= Note.HANDLER_LOST
             self._problem(_NOTE_WORDS[Note.HANDLER_LOST])
 
-    def _check_seccomp(self) -> None:
-        """A filter may kill the program for a system call that it does not expect of it."""
-        if self._watch.seccomp_mode() and not self.area.field("quiet"):
+    def _check_silence(self, now: float) -> None:
+        """The agent has stopped, maybe since the program is about to set a seccomp filter, and waits until no
+        signal can come. Or a filter is there that unspool has not: it may kill the program for a system call
+        that it does not expect of it."""
+        if self.area.field("quiet"):
+            return
+        if self.area.field("state") == AreaState.STOPPED:
+            self.silence()
             self.area.set_field("quiet", 1)
-            self._notes_seen |= Note.SECCOMP
-            self._files.problems.append(f"process {self.pid}: {_NOTE_WORDS[Note.SECCOMP]}")
+        elif now >= self._next_seccomp:
+            self._next_seccomp = now + _SECCOMP_SECONDS
+            if self._watch.seccomp() > _own_seccomp():
+                self.silence()
+                self.area.set_field("quiet", 1)
+                self._notes_seen |= Note.SECCOMP
+                self._problem(_NOTE_WORDS[Note.SECCOMP])
 
     def _check_blocked(self) -> None:
         """Threads that use the CPU and yet never took a sample."""
@@ -389,6 +406,17 @@ class FollowedProcess:
             if text not in self._problems_told:
                 self._problems_told.add(text)
                 yield Problem(self.pid, text)
+
+
+@cache
+def _own_seccomp() -> tuple[int, int]:
+    with closing(ThreadWatch(os.getpid())) as watch:
+        return watch.seccomp()
+
+
+def _has_mapped(pid: int, area: Area, memory: SessionMemory) -> bool:
+    entry = MemoryMap.of_process(pid).find(area.field("area_address"))
+    return entry is not None and entry.inode == memory.identity[1]
 
 
 def _is_stack(entry: MapEntry) -> bool:

@@ -20,6 +20,7 @@ from unspool.capture import perf_open
 from unspool.capture.perf_open import PerfForbidden
 from unspool.capture.session_layout import SlotState, Wish
 from unspool.capture.session_memory import Area
+from unspool.capture.thread_watch import ThreadWatch
 
 TIMER_LIMIT = 250  # Hz: CPU timers deliver at most one signal a tick
 _BOOTSTRAP_PERIOD = 1_000_000  # ns of CPU time that a new thread burns before it is asked to make its timer
@@ -66,10 +67,11 @@ class PerfRights:
 class ThreadTriggers:
     """rate: Hz. problems: what could not be done, in words. Close it in the end."""
 
-    def __init__(self, area: Area, pid: int, rate: int, cookie: int, rights: PerfRights) -> None:
+    def __init__(self, area: Area, watch: ThreadWatch, rate: int, cookie: int, rights: PerfRights) -> None:
         self.problems: list[str] = []
         self._area = area
-        self._pid = pid
+        self._watch = watch
+        self._program = watch.program(watch.pid)
         self._period = 1_000_000_000 // rate
         self._wants_events = rate > TIMER_LIMIT
         self._cookie = cookie
@@ -136,9 +138,9 @@ class ThreadTriggers:
         if thread.event < 0 and (self._wants_events or not self._has_timer(thread)):
             period = self._period if self._wants_events else _BOOTSTRAP_PERIOD
             try:
-                thread.event = self._rights.open(thread.tid, period)
+                thread.event = self._open(thread.tid, period)
             except ProcessLookupError:
-                thread.settled = True  # it has ended
+                thread.settled = True
                 return
         if thread.event < 0 and self._wants_events:
             self._note("perf events are not to be had: threads are sampled at 250 Hz at most")
@@ -146,6 +148,18 @@ class ThreadTriggers:
         if thread.slot is not None and thread.event >= 0:
             with suppress(OSError):
                 perf_open.enable(thread.event)
+
+    def _open(self, tid: int, period: int) -> int:
+        """-1: there can be no event. Raises ProcessLookupError: the thread has ended, or runs another program
+        by now, which a signal of ours would end. An event that is open already is removed by exec."""
+        event = self._rights.open(tid, period)
+        if event >= 0 and not self._runs_program(tid):
+            os.close(event)
+            raise ProcessLookupError(tid)
+        return event
+
+    def _runs_program(self, tid: int) -> bool:
+        return self._watch.program(tid) == self._program
 
     def _has_timer(self, thread: _Thread) -> bool:
         """The thread that started the agent has one before it is seen from here."""
@@ -181,7 +195,7 @@ class ThreadTriggers:
             return
         _close_event(thread)
         with suppress(ProcessLookupError, OSError):
-            thread.event = self._rights.open(thread.tid, self._period)
+            thread.event = self._open(thread.tid, self._period)
             if thread.event < 0:
                 self._note("some threads are not sampled: timers and perf events are not to be had for them")
                 return
@@ -196,7 +210,8 @@ class ThreadTriggers:
             "iiiiiiQ", information, 0, signal.SIGPROF, 0, _SI_QUEUE, 0, os.getpid(), os.getuid(), self._cookie
         )
         number = _QUEUE_SIGNAL[platform.machine()]
-        _libc.syscall(number, self._pid, thread.tid, int(signal.SIGPROF), information)
+        if self._runs_program(thread.tid):
+            _libc.syscall(number, self._watch.pid, thread.tid, int(signal.SIGPROF), information)
 
     def _note(self, problem: str) -> None:
         if problem not in self.problems:

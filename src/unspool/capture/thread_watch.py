@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 _NAMES_SECONDS = 1.0  # between two readings of names and CPU times
 _COST = 0.005  # of the time at most goes into such readings, however many threads there are
-_UTIME, _STIME = 11, 12  # fields of /proc/PID/task/TID/stat behind the name
+_UTIME, _STIME, _STARTSTACK = 11, 12, 25  # fields of /proc/PID/task/TID/stat behind the name
 
 
 @dataclass(slots=True)
@@ -98,9 +98,20 @@ class ThreadWatch:
             return ""
         return b" ".join(words).decode(errors="replace").strip()
 
-    def seccomp_mode(self) -> int:
-        """0 none, 1 strict, 2 filters."""
-        return int(self._status("status", b"Seccomp:") or b"0")
+    def seccomp(self) -> tuple[int, int]:
+        """The mode (0 none, 1 strict, 2 filters) and how many filters there are (0: the kernel does not
+        tell). They are inherited and can only become more."""
+        mode = int(self._status("status", b"Seccomp:") or b"0")
+        return mode, int(self._status("status", b"Seccomp_filters:") or b"0")
+
+    def program(self, tid: int) -> bytes:
+        """What tells the program that a thread runs from the one before and the one after an exec: where its
+        stack began, which is random. b"" or b"0" = not known."""
+        with suppress(FileNotFoundError, ProcessLookupError):
+            stat = self._text(f"task/{tid}/stat")
+            fields = stat[stat.rfind(b")") + 2 :].split()
+            return fields[_STARTSTACK] if len(fields) > _STARTSTACK else b""
+        return b""
 
     def blocks(self, tid: int, number: int) -> bool:
         """Whether a thread has blocked a signal."""
