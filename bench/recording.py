@@ -132,6 +132,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--step"]:
         name, path, *numbers = sys.argv[2:]
         result = {"write": write, "read": read, "report": report}[name](path, *map(int, numbers))  # type: ignore[operator]
+        result["cpu_seconds"] = time.process_time()
         result["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
         print(json.dumps(result))
         return
@@ -145,7 +146,7 @@ def main() -> None:
         path = f"{folder}/bench.unspool"
         steps = {"write": step("write", path, chosen.samples, chosen.distinct, chosen.depth, chosen.batch)}
         print(f"size: {Path(path).stat().st_size / 1e6:.1f} MB")
-        steps |= {name: step(name, path) for name in ("read",)}
+        steps |= {name: step(name, path) for name in ("read", "report")}
         for name, figures in steps.items():
             print(name + ": " + ", ".join(f"{key} {value:,.2f}" for key, value in figures.items()))
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from enum import IntEnum, IntFlag
 
 import click
 
@@ -34,10 +35,19 @@ def report(file: str, limit: int, as_json: bool) -> None:
     except RecordingError as error:
         raise click.ClickException(printable(str(error))) from None
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=1))
+        click.echo(json.dumps(_as_object(asdict(found)), indent=1))
         return
     for line in report_text(found, _commands(found.nameless), width()):
         click.echo(line)
+
+
+def _as_object(value: object) -> object:
+    """As JSON has it: numbers that have a name by that name."""
+    if isinstance(value, dict):
+        return {str(_as_object(key)): _as_object(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_object(inner) for inner in value]
+    return (value.name or "").lower() if isinstance(value, IntEnum | IntFlag) else value
 
 
 def _commands(binaries: Sequence[NamelessBinary]) -> dict[str, str]:

@@ -29,7 +29,7 @@ _STATES = {
     "": "nobody has looked for its names yet",
 }
 _REMEDIES = {
-    BinaryKind.JIT: "record with the runtime's perf map, such as node --perf-basic-prof",
+    BinaryKind.JIT: "record with the runtime's perf map: node --perf-basic-prof",
     BinaryKind.KERNEL: "sysctl kernel.kptr_restrict=0, then record again",
 }
 
@@ -204,21 +204,21 @@ def _truth_text(truth: Truth, report: EventReport, whole: Report, width: int | N
     )
     for name, share, meaning, colour in shares:
         text = f"{_INDENT}{name:<9}{_share_text(share, report)} {meaning}"
-        yield click.style(text, fg=colour if share.samples else None)
+        yield click.style(text, fg=colour) if colour and share.samples else text
     for cut in truth.cuts[:_SHOWN_CUTS]:
         why = "the kernel's caller is not known" if cut.end is None else ENDS[cut.end]
-        where = f", in {_base(cut.binary)}" if cut.end is not None else ""
-        yield _line(f"{'':<9}{_share_text(cut.share, report)} {why}{where}", width)
+        where = "" if cut.end is None else f"{fitted(_base(cut.binary), _BINARY)}: "
+        yield _line(f"{'':<9}{_share_text(cut.share, report)} {where}{why}", width)
     if len(truth.cuts) > _SHOWN_CUTS:
         yield f"{_INDENT}{'':<9}… and {len(truth.cuts) - _SHOWN_CUTS} other kinds"
     for flag, share in truth.marked.items():
         yield _line(f"{'marked':<9}{_share_text(share, report)} {_FLAGS[flag]}", width)
     frames = sum(found.frames for found in truth.frames)
-    yield f"{_INDENT}frames by how they were found"
+    yield f"{_INDENT}frames by how they were found, and their number"
     for found in truth.frames:
         words = f"{'guess: ' if found.guessed else ''}{found.how.name.lower().replace('_', ' ')}"
-        text = _line(f"{'':<9}{percent(found.frames, frames):>7} {found.frames:>12,}  {words}", width)
-        yield click.style(text, fg="yellow" if found.guessed else None)
+        text = _line(f"{'':<9}{percent(found.frames, frames):>7} {found.frames:>11,}  {words}", width)
+        yield click.style(text, fg="yellow") if found.guessed else text
     if truth.cpu_time is not None and truth.not_sampled is not None:
         share_text = percent(truth.not_sampled, truth.cpu_time)
         times = f"{_optional(truth.not_sampled)} of {_optional(truth.cpu_time)} CPU time"
@@ -228,8 +228,7 @@ def _truth_text(truth: Truth, report: EventReport, whole: Report, width: int | N
 
 
 def _share_text(share: Share, report: EventReport) -> str:
-    samples = f"{share.samples:>12,} {_plural(share.samples, 'sample')}"
-    return f"{percent(share.weight, report.weight):>7} {samples:<20}"
+    return f"{percent(share.weight, report.weight):>7} {share.samples:>11,} "
 
 
 def _line(text: str, width: int | None) -> str:
@@ -239,7 +238,7 @@ def _line(text: str, width: int | None) -> str:
 def _rest_text(report: Report, commands: Mapping[str, str], width: int | None) -> Iterator[str]:
     yield _heading("lost samples", "none" if not report.lost else f"{sum(report.lost.values()):,}")
     for reason, count in sorted(report.lost.items(), key=lambda item: -item[1]):
-        yield _line(f"{count:>12,}  {reason}", width)
+        yield _line(f"{'':<9}{count:>19,}  {reason}", width)
     nameless = [binary for binary in report.nameless if binary.self_share >= _WORTH_TELLING]
     yield _heading("binaries without names or lines", "" if nameless else "none with a share of the time")
     for binary in nameless[:_SHOWN_BINARIES]:
