@@ -181,6 +181,10 @@ class FollowedProcess:
             yield ThreadTime(self.pid, 0, unseen, 0)
         yield ProcessEnded(self.pid, now, exit_status)
 
+    def hurry(self) -> None:
+        """The next look gives out all samples up to then."""
+        self._next_map = 0.0
+
     def silence(self) -> None:
         """Send it no more signals."""
         self._triggers.close()
@@ -344,11 +348,11 @@ class FollowedProcess:
             mapped = self._files.mapped(self.pid, self._map.entries)
         code_map = self._history.update(mapped)
         self._publish()
-        yield from self._samples.give_out(code_map, self._history)
-        yield from self._missing(mapped)
         seconds = time.monotonic() - now
         self._next_map = now + max(_MAP_SECONDS, seconds / _COST)
         self._next_forced_map = now + seconds / _FORCED_COST
+        yield from self._samples.give_out(code_map, self._history)
+        yield from self._missing(mapped)
 
     def _is_other_program(self) -> bool:
         """After exec nothing of ours is mapped any more."""

@@ -34,7 +34,7 @@ DEFAULT_RATE = 199  # Hz
 HIGHEST_RATE = 10_000
 
 _LOOK_SECONDS = 0.02
-_SILENCE_SECONDS = 5.0  # that another thread waits at most for signals to cease
+_PATIENCE_SECONDS = 5.0  # that another thread waits at most for the one that looks
 _SMALL_RING, _LARGE_RING = 1 << 20, 4 << 20  # bytes
 _REFUSALS = {
     Refusal.UNREACHABLE: "it can't reach unspool's memory (another root folder, another user, no /proc)",
@@ -77,6 +77,8 @@ class InProcessCapture:
         self._stop_time = float("inf")
         self._wants_silence = False
         self._is_silent = threading.Event()
+        self._wants_all = False
+        self._has_given_all = threading.Event()
         self.program: Program | None = None
         self.goes_on = False  # the program has not ended when the recording did
 
@@ -111,7 +113,14 @@ class InProcessCapture:
         """Send no more signals; none is sent once this returns. To be called from another thread than
         `happenings` runs in, before the program's own action for the signal is restored."""
         self._wants_silence = True
-        self._is_silent.wait(_SILENCE_SECONDS)
+        self._is_silent.wait(_PATIENCE_SECONDS)
+
+    def catch_up(self) -> None:
+        """Once this returns, all samples that were taken before have come out of `happenings`. To be called
+        from another thread, too."""
+        self._has_given_all.clear()
+        self._wants_all = True
+        self._has_given_all.wait(_PATIENCE_SECONDS)
 
     def signal_program(self, number: int) -> None:
         """Pass a signal on to what was launched, if that still runs."""
@@ -145,7 +154,13 @@ class InProcessCapture:
         while status is None and time.monotonic() < self._stop_time:
             self._memory.beat()
             status = self._exit_status()
+            wants_all, self._wants_all = self._wants_all, False
+            if wants_all:
+                for process in self._followed.values():
+                    process.hurry()
             yield from self._look(status)
+            if wants_all:
+                self._has_given_all.set()
             self._silence_if_wanted()
             if status is None:
                 self._memory.doorbell.wait(_LOOK_SECONDS)

@@ -87,6 +87,7 @@ class _Helper:
     def _snapshot(self) -> dict[str, Any]:
         """A copy of what has been recorded by now, with names."""
         assert self._writer is not None
+        self._capture.catch_up()
         self._writer.commit()
         self._snapshots += 1
         path = self._folder / f"snapshot-{self._snapshots}.unspool"
