@@ -4,7 +4,7 @@
  * The core compiles unwind information into tables and walks stacks with them. Walking
  * (unspool_walk, unspool_step, unspool_walk_many) allocates nothing, takes no lock and calls
  * nothing that is not async-signal-safe; compiling may allocate and belongs outside handlers. A walk
- * takes about 13 KB of the stack where code has to be followed or CFI to be run: an alternate signal
+ * takes about 12 KB of the stack where code has to be followed or CFI to be run: an alternate signal
  * stack needs room for that.
  * Nothing in this header is thread-local or global: a caller owns all state. Two walks at a time, in
  * two threads or in a thread and its signal handler, may share tables and modules but not an
