@@ -2,10 +2,10 @@
 
     python bench/recording.py [--samples 1000000] [--distinct 100000] [--depth 30] [--batch 2000]
 
-Synthetic: `distinct` stacks that share callers as those of a real program do (every stack is another one's with
-other innermost frames), 5,000 functions in ten libraries, 20 threads; samples choose among the stacks at random,
-few stacks often and most of them rarely (Zipf). Names are made up, so that no symbolizer is measured. Each step
-runs in a process of its own; times are elapsed, memory is the peak of the process (ru_maxrss).
+Synthetic: `distinct` stacks that share callers as those of a real program do (every stack is another one's
+with other innermost frames), 5,000 functions in ten libraries, 20 threads; samples choose among the stacks at
+random, few stacks often and most of them rarely. Names are made up, so that no symbolizer is measured.
+Each step runs in a process of its own; times are elapsed, memory is the peak of the process (ru_maxrss).
 """
 
 from __future__ import annotations
