@@ -50,14 +50,29 @@ class PerfData:
         self.problems: list[str] = []
         self.notes: list[str] = []
         self._file, size, written = _open(path)
-        self._header = read_header(self._file, path, size)
+        try:
+            self._begin(size, written, sysroots, progress)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _begin(
+        self,
+        size: int | None,
+        written: int | None,
+        sysroots: Sequence[str],
+        progress: Callable[[int, int | None], None],
+    ) -> None:
+        self._header = read_header(self._file, self.path, size)
         self._parser = RecordParser()
         for event in self._header.events:
             self._parser.add_event(event.attributes, event.ids)
         self._stream = RecordStream(self._file, self._header, self._parser, progress)
         self._chunks = self._from_first_sample(self._stream.chunks())
         if not self._parser.events:
-            raise CaptureError(f"{path} tells of no event", "it is damaged, or perf record recorded nothing")
+            raise CaptureError(
+                f"{self.path} tells of no event", "it is damaged, or perf record recorded nothing"
+            )
         self.arch = self._architecture()
         self._is_local = self._header.hostname in ("", platform.node())
         self._files = RecordedFiles(
