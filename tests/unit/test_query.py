@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -125,6 +130,20 @@ def test_no_recording(tmp_path: Path) -> None:
 
 def test_names_do_not_command_the_terminal(path: Path) -> None:
     assert "\\x1b[31m" in output(path, "SELECT char(27) || '[31m' AS x")
+
+
+def test_ctrl_c_ends_a_query(path: Path) -> None:
+    """SQLite would compute on and on."""
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    command = [sys.executable, "-m", "unspool", "query", str(path), endless]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        opened = Path(f"/proc/{process.pid}/fd")
+        while not any(str(path) == os.readlink(link) for link in opened.iterdir()):
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (1, "Aborted!\n")
 
 
 def test_rows_after_the_first_ones(path: Path) -> None:

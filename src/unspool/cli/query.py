@@ -52,6 +52,8 @@ def query(file: str, sql: str, as_csv: bool, as_json: bool) -> None:
     except RecordingError as error:
         raise click.ClickException(printable(str(error))) from None
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+            raise click.Abort from None
         raise click.ClickException(printable(f"{file}: {error}: see docs/recording.md for tables")) from None
 
 
