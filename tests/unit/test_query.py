@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -132,13 +132,18 @@ def test_names_do_not_command_the_terminal(path: Path) -> None:
     assert "\\x1b[31m" in output(path, "SELECT char(27) || '[31m' AS x")
 
 
+def has_open(pid: int, path: Path) -> bool:
+    with suppress(OSError):  # a descriptor may be closed meanwhile
+        return any(link.readlink() == path for link in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
 def test_ctrl_c_ends_a_query(path: Path) -> None:
     """SQLite would compute on and on."""
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     command = [sys.executable, "-m", "unspool", "query", str(path), endless]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        opened = Path(f"/proc/{process.pid}/fd")
-        while not any(str(path) == os.readlink(link) for link in opened.iterdir()):
+        while not has_open(process.pid, path):
             time.sleep(0.05)
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
