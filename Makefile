@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 CORE_SOURCES = $(wildcard core/src/*.[chS] core/src/agent/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle proof stack-proof fuzz-smoke bench bench-stack bench-viewer format clean
+.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle proof stack-proof perf-proof fuzz-smoke bench bench-stack bench-viewer format clean
 .PHONY: run-packages test-packages
 
 help: ## List the targets
@@ -59,6 +59,10 @@ proof: setup ## Compare unwind tables with readelf's rows, and symbols with llvm
 stack-proof: setup ## Compare the stacks of real servers with gdb's
 	@scripts/system-packages stack-proof
 	$(PYTHON) -m tests.proof.stack_proof
+
+perf-proof: setup ## Look at every stack of real recordings of perf
+	@scripts/system-packages stack-proof
+	$(PYTHON) -m tests.proof.perf_proof --json out/oracle/perf.json
 
 fuzz-smoke: setup ## Fuzz every parser for 60 seconds in all
 	cmake --preset fuzz >/dev/null

@@ -68,6 +68,9 @@ def problems(name: str, results: dict[str, Any]) -> list[str]:
     for reader in READERS:
         if results[reader]["wrong_complete"]:
             found.append(f"{name}: {results[reader]['wrong_complete']} wrong and complete ({reader})")
+        if results[reader]["destination"]:
+            number = results[reader]["destination"]
+            found.append(f"{name}: {number} complete while registers are replaced ({reader})")
     truth = results["truth"]
     for doubt in ("returns_stray", "signal_returns_stray", "switches_abandoned"):
         if truth[doubt]:
