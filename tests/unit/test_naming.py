@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -65,7 +66,14 @@ def address_of(path: Path, name: str) -> int:
         return int(symbols.address[index]) - binary.image_address
 
 
-def recorded(path: Path, file: CodeFile, addresses: list[int], *, finish: bool = True) -> Path:
+def recorded(
+    path: Path,
+    file: CodeFile,
+    addresses: list[int],
+    *,
+    finish: bool = True,
+    progress: Callable[[NamingProgress], None] | None = None,
+) -> Path:
     """One stack with these relative addresses in a file; all but the first are those of the byte after a
     call."""
     hows = [How.INTERRUPTED, *[How.CFI] * (len(addresses) - 1)]
@@ -80,7 +88,7 @@ def recorded(path: Path, file: CodeFile, addresses: list[int], *, finish: bool =
             )
         )
         if finish:
-            writer.finish(Symbolizer())
+            writer.finish(Symbolizer(), progress=progress)
     return path
 
 
@@ -294,6 +302,25 @@ def test_progress(program: Path, tmp_path: Path) -> None:
         Namer(connection, Symbolizer(), progress=told.append).name_files()
     assert told[0] == (0, 1, str(program))
     assert told[-1] == (1, 1, "")
+
+
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_interrupted_naming_leaves_no_names(program: Path, tmp_path: Path, when: int) -> None:
+    """Whoever presses Ctrl-C has a whole recording, which can be named later."""
+    path = tmp_path / "r.unspool"
+    told: list[NamingProgress] = []
+
+    def interrupt(progress: NamingProgress) -> None:
+        told.append(progress)
+        if len(told) > when:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recorded(path, identity(program), [address_of(program, "outer")], progress=interrupt)
+    profile = Profile.open(str(path))
+    assert (profile.total_weight(), profile.is_finished, state(path)) == (1, False, "")
+    symbolized(path)
+    assert names(path) == ["inner", "outer"]
 
 
 def test_binaries_that_are_open_are_used(program: Path, tmp_path: Path) -> None:

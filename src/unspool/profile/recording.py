@@ -162,8 +162,14 @@ class RecordingWriter:
             self._stacks.drop_index()
         self._commit()
         if symbolizer is not None:
+            namer = Namer(self._connection, symbolizer, opened=opened or {}, progress=progress)
             with self._writing():
-                Namer(self._connection, symbolizer, opened=opened or {}, progress=progress).name_files()
+                try:
+                    namer.name_files()
+                except BaseException:  # Ctrl-C: no names rather than half of them
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                    raise
         self.set_meta({"finished": 1})
         self._commit()
         self._close()
