@@ -64,11 +64,12 @@ perf-proof: setup ## Look at every stack of real recordings of perf
 	@scripts/system-packages stack-proof
 	$(PYTHON) -m tests.proof.perf_proof --json out/oracle/perf.json
 
-fuzz-smoke: setup ## Fuzz every parser for 60 seconds in all
+fuzz-smoke: setup ## Fuzz every parser for 72 seconds in all
 	cmake --preset fuzz >/dev/null
 	cmake --build build/fuzz -j 2
 	scripts/fuzz 48
 	$(PYTHON) -m tests.fuzz.elf 12
+	$(PYTHON) -m tests.fuzz.perf 12
 
 bench: setup ## Measure how fast tables are built and stacks are walked
 	$(PYTHON) bench/run.py

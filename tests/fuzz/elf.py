@@ -134,7 +134,8 @@ def mutated(data: bytes, steps: Sequence[Step]) -> bytes:
     return bytes(out)
 
 
-def _overwrite(out: bytearray, offset: int, width: int, value: int) -> None:
+def overwrite(out: bytearray, offset: int, width: int, value: int) -> None:
+    """Puts a number, often one that breaks readers, over so many bytes."""
     number = VALUES[value % len(VALUES)] if value % 3 else value
     packed = (number & (1 << 8 * width) - 1).to_bytes(width, "little")[: max(0, len(out) - offset)]
     out[offset : offset + len(packed)] = packed
@@ -148,7 +149,7 @@ def _field_of(table_at: int, count_at: int, entry: int) -> Callable[[bytearray, 
         count = int.from_bytes(out[count_at : count_at + 2], "little")
         offset = table + place % max(1, count * entry // 4) * 4
         if offset < len(out):
-            _overwrite(out, offset, 8 if place % 2 else 4, value)
+            overwrite(out, offset, 8 if place % 2 else 4, value)
 
     return damage
 
@@ -166,11 +167,11 @@ def _file_header(out: bytearray, place: int, value: int) -> None:
         (60, 2),
         (62, 2),
     )[place % 10]
-    _overwrite(out, offset, width, value)
+    overwrite(out, offset, width, value)
 
 
 def _anywhere(out: bytearray, place: int, value: int) -> None:
-    _overwrite(out, place % len(out), (1, 2, 4, 8)[value % 4], value // 4)
+    overwrite(out, place % len(out), (1, 2, 4, 8)[value % 4], value // 4)
 
 
 def _flip(out: bytearray, place: int, value: int) -> None:
@@ -199,11 +200,8 @@ def _copy(out: bytearray, place: int, value: int) -> None:
     out[target : target + len(piece)] = piece
 
 
-_DAMAGE: list[Callable[[bytearray, int, int], None]] = [
-    _field_of(40, 60, elf.SECTION_HEADER_SIZE),
-    _field_of(40, 60, elf.SECTION_HEADER_SIZE),
-    _field_of(32, 56, elf.PROGRAM_HEADER_SIZE),
-    _file_header,
+# What may happen to a file of any format.
+GENERAL_DAMAGE: list[Callable[[bytearray, int, int], None]] = [
     _anywhere,
     _anywhere,
     _flip,
@@ -211,6 +209,13 @@ _DAMAGE: list[Callable[[bytearray, int, int], None]] = [
     _remove,
     _insert,
     _copy,
+]
+_DAMAGE: list[Callable[[bytearray, int, int], None]] = [
+    _field_of(40, 60, elf.SECTION_HEADER_SIZE),
+    _field_of(40, 60, elf.SECTION_HEADER_SIZE),
+    _field_of(32, 56, elf.PROGRAM_HEADER_SIZE),
+    _file_header,
+    *GENERAL_DAMAGE,
 ]
 
 
@@ -306,12 +311,13 @@ def random_steps(generator: random.Random) -> list[Step]:
     ]
 
 
-def _timed_out(*_: object) -> None:
+def timed_out(*_: object) -> None:
+    """A signal handler."""
     raise TimeoutError(f"one input took more than {TIME_LIMIT} s of CPU time")
 
 
 def main(seconds: float, seed: int) -> int:
-    signal.signal(signal.SIGPROF, _timed_out)
+    signal.signal(signal.SIGPROF, timed_out)
     generator = random.Random(seed)
     files = seeds()
     began, inputs, answered = time.monotonic(), 0, 0

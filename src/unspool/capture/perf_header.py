@@ -165,7 +165,7 @@ def _not_perf_data(path: str, start: bytes) -> CaptureError:
 
 def _read_file_header(file: BinaryIO, start: bytes, size: int) -> PerfHeader:
     _, _, entry, attributes_at, attributes_size, data_at, data_size, *_, bits = _FILE_HEADER.unpack(start)
-    header = PerfHeader(data_offset=data_at, data_size=data_size)
+    header = PerfHeader(data_offset=min(data_at, size), data_size=data_size)
     if entry > _SECTION.size:
         count = min(attributes_size // entry, _MAX_ATTRIBUTES)
         header.events = [

@@ -1,0 +1,36 @@
+"""Damaged perf.data files raise CaptureError and nothing else; `python -m tests.fuzz.perf SECONDS` goes on
+longer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.elf import Step
+from tests.fuzz.perf import exercise, mutated, seeds
+
+SEEDS = seeds()
+NUMBERS = st.integers(0, (1 << 64) - 1) | st.integers(0, 1 << 12)
+STEPS = st.lists(st.tuples(st.integers(0, 63), NUMBERS, NUMBERS), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize("seed", range(len(SEEDS)))
+def test_undamaged_seeds_are_read(seed: int) -> None:
+    """All of their samples, so that damage is met deep inside, not at the door."""
+    assert exercise(SEEDS[seed]) == 3
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, len(SEEDS) - 1), STEPS)
+def test_damaged_files(seed: int, steps: list[Step]) -> None:
+    exercise(mutated(SEEDS[seed], steps))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.binary(max_size=300))
+@example(b"")
+@example(b"PERFILE2\x10")
+def test_any_bytes(data: bytes) -> None:
+    exercise(data)
+    exercise(b"PERFILE2" + (16).to_bytes(8, "little") + data)
