@@ -1,8 +1,7 @@
 """perf_event_open(2), and with it events where the kernel sends a thread a signal at every sample.
 
-Such an event's file descriptor is ours, its signal the thread's (F_SETOWN_EX); no ring is mapped. Constants are
-those of linux/perf_event.h and of asm-generic/fcntl.h.
-"""
+Such an event's file descriptor is ours, its signal the thread's (F_SETOWN_EX); no ring is mapped. Constants
+are those of linux/perf_event.h and of asm-generic/fcntl.h. """
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ class PerfForbidden(OSError):
 
 
 def open_event(attribute: bytes, tid: int, processor: int = -1) -> int:
-    """A descriptor for an event (struct perf_event_attr) of a thread (0: the calling one) on one processor, or
-    on all. Raises PerfForbidden, ProcessLookupError, OSError (no file descriptors left)."""
+    """A descriptor for an event (struct perf_event_attr) of a thread (0: the calling one) on one processor,
+    or on all. Raises PerfForbidden, ProcessLookupError, OSError (no file descriptors left)."""
     number = _NUMBER[platform.machine()]
     descriptor = _libc.syscall(number, attribute, tid, processor, -1, _FLAG_CLOEXEC)
     if descriptor < 0:
