@@ -104,9 +104,16 @@ uint64_t called_by_register(const struct code *code, const struct unspool_regist
     uint8_t bytes[LONGEST_INDIRECT_CALL] = {0};
     struct instruction call;
     uint64_t value, address;
-    if (code->unwinder->arch != UNSPOOL_X86_64 ||
-        code_read(code, return_address - length, bytes, length) != length)
+    if (code_read(code, return_address - length, bytes, length) != length)
         return 0;
+    if (code->unwinder->arch == UNSPOOL_AARCH64) {
+        uint32_t word = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
+                        (uint32_t)bytes[3] << 24;
+        uint32_t number = word >> 5 & 31;
+        bool is_known = length == 4 && (word & 0xfffffc1f) == 0xd63f0000 && registers->known >> number & 1 &&
+                        number < UNSPOOL_AARCH64_LR; /* blr x..; it has changed lr itself */
+        return is_known ? registers->value[number] : 0;
+    }
     x86_64_decode(bytes, length, return_address - length, &call);
     bool has_rex = (bytes[0] & 0xf0) == 0x40;
     if (call.flow != FLOW_CALL || call.length != length || bytes[has_rex] != 0xff)

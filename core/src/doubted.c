@@ -4,10 +4,8 @@
  * here.
  */
 #include "analysis.h"
+#include "exact.h"
 #include "walk.h"
-
-/* How far from a function's start its registers may be saved after a row has said so. */
-enum { PROLOGUE_SIZE = 128 };
 
 /* glibc's swapcontext goes on in its middle, with that very address in lr. */
 static bool returns_to_itself(const struct code *code, const struct frame *frame) {
@@ -90,16 +88,38 @@ enum step_result step_doubted(const struct code *code, const struct unspool_modu
     start += module->image_base;
     if (rule_is_of_entry(rule, code->unwinder->arch))
         return step_from_entry(code, rule, start, frame, step);
-    bool is_prologue = frame->is_interrupted && has_start && frame->pc - start < PROLOGUE_SIZE;
-    if (epilogue == NO_EPILOGUE && !is_prologue)
+    /* At a call such rows are true, else perhaps not yet, or no longer. */
+    if (!frame->is_interrupted)
         return step_as_row_says(code, rule, frame, step);
-    /* The prologue goes on, or another function follows, or the rest of this one's epilogue. */
     if (has_start && recipe_from_entry(code, start, frame->pc, &here) && here.sp.kind != VALUE_UNKNOWN &&
         here.return_address.kind != VALUE_UNKNOWN)
         return step_by_code(code, rule, &here, frame, step);
     if (epilogue == NO_EPILOGUE)
         return step_as_row_says(code, rule, frame, step);
+    /* Another function follows, or the rest of this one's epilogue. */
     enum step_result result = step_by_code(code, rule, &leaving, frame, step);
     step->how |= UNSPOOL_HOW_GUESS;
     return result;
+}
+
+/* glibc's rawmemchr on aarch64 keeps its return address in x15 while it calls strlen, which leaves that
+ * alone; its CFI names x15 from the start, though lr has it at first. What the register holds is only
+ * believed if a call of this very function is before it. */
+enum step_result step_by_other_register(const struct code *code, const struct exact_result *result,
+                                        struct frame *frame, struct step *step) {
+    struct frame_recipe recipe;
+    uint32_t number = result->return_address_register;
+    bool is_left = !frame->is_interrupted || (recipe_from_entry(code, result->function, frame->pc, &recipe) &&
+                                              recipe.return_address.kind == VALUE_UNKNOWN);
+    if (!is_left || number >= UNSPOOL_AARCH64_FP)
+        return step_by_proof(code, frame, step);
+    if (!frame->all)
+        return STEP_NEEDS_REGISTERS;
+    uint64_t pc = strip_pac(code->unwinder, frame->all->value[number]);
+    if (!((frame->all->known | frame->untouched) >> number & 1) ||
+        match_call(code, pc, result->function) != CALL_MATCHES)
+        return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
+    const struct caller caller = {pc, frame->sp, frame->fp, frame->fp_is_known, true};
+    frame->all->known = 0;
+    return become_caller(frame, &caller, step, UNSPOOL_HOW_CFI_EXACT);
 }

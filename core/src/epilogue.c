@@ -55,7 +55,8 @@ enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame
             return otherwise;
         aarch64_decode(bytes, sizeof bytes, address, &instruction);
         state_apply(&state, &written, &instruction);
-        bool is_lost = state.registers[REGISTER_LR].kind == VALUE_UNKNOWN;
+        bool is_lost = state.registers[REGISTER_LR].kind == VALUE_UNKNOWN ||
+                       state.registers[REGISTER_SP].kind == VALUE_UNKNOWN;
         if (instruction.flow == FLOW_RETURN && is_lost)
             return EPILOGUE_LEAPS;
         if (instruction.flow == FLOW_RETURN)

@@ -210,6 +210,7 @@ enum exact_status exact_step(const struct exact_input *input, struct unspool_reg
     result->function = input->image_base + program.start;
     result->function_end = input->image_base + program.end;
     result->cfa = evaluator.cfa;
+    result->return_address_register = program.return_address_register;
     result->replaces_registers =
         !(program.flags & UNSPOOL_ROW_SIGNAL) && replaces_sp(&machine.rules, input->arch);
     result->is_in_lr = program.return_address_register < UNSPOOL_REGISTERS &&

@@ -38,6 +38,7 @@ struct exact_result {
     bool is_context;          /* aarch64: no frame is described, but registers to be restored; or the
                                   return address is in another register than lr, but not at first */
     bool is_entered_from_plt; /* aarch64: cfi_program.h */
+    uint32_t return_address_register;
 };
 
 /* registers become the caller's: pc is the return address as it was found, perhaps signed. On failure

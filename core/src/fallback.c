@@ -261,6 +261,11 @@ static bool scan_for_caller(const struct code *code, const struct frame *frame, 
     return outermost.pc && candidates == 1 && place < end;
 }
 
+/* Where a leaf has its return address; 0: in lr. */
+static uint64_t leaf_place(const struct code *code, const struct frame *frame) {
+    return code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : frame->sp;
+}
+
 /* True when the call before a leaf's return address goes where a register points to, and that leads to pc: to
  * this very instruction, or by code that leaves the return address where it is. */
 static bool prove_by_register(const struct code *code, const struct frame *frame,
@@ -272,27 +277,27 @@ static bool prove_by_register(const struct code *code, const struct frame *frame
         if (target && target == frame->pc)
             return true;
         if (target && recipe_from_entry(code, target, frame->pc, &recipe) &&
-            evaluate_place(frame, recipe.return_address, &place) && place == frame->sp)
+            evaluate_place(frame, recipe.return_address, &place) && place == leaf_place(code, frame))
             return true;
     }
     return false;
 }
 
-/* A leaf that x86_64's registers may prove, but they are not there yet. */
+/* A leaf that registers may prove, but they are not there yet. */
 static bool needs_registers(const struct code *code, const struct frame *frame, const struct caller *leaf) {
-    return code->unwinder->arch == UNSPOOL_X86_64 && !frame->all && !called_function(code, leaf->pc);
+    return !frame->all && !called_function(code, leaf->pc);
 }
 
 static enum step_result step_by_frames(const struct code *code, struct frame *frame, struct step *step) {
     struct caller leaf, record, scanned;
     bool has_leaf = leaf_caller(code, frame, &leaf);
     bool has_record = frame_pointer_caller(code, frame, &record);
-    uint64_t leaf_place = code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : frame->sp;
     struct frame_recipe recipe;
     bool leaps = frame->lr_is_live && epilogue_recipe(code, frame->pc, &recipe) == EPILOGUE_LEAPS;
     enum unspool_how how = UNSPOOL_HOW_GUESS;
     const struct caller *caller = NULL;
-    if (has_leaf && (prove_caller(code, frame, leaf_place, &leaf) || prove_by_register(code, frame, &leaf))) {
+    if (has_leaf && (prove_caller(code, frame, leaf_place(code, frame), &leaf) ||
+                     prove_by_register(code, frame, &leaf))) {
         caller = &leaf;
         how = UNSPOOL_HOW_LEAF;
     } else if (has_record && prove_caller(code, frame, frame->fp + 8, &record)) {
@@ -318,8 +323,7 @@ static enum step_result step_by_frames(const struct code *code, struct frame *fr
 
 enum step_result step_by_proof(const struct code *code, struct frame *frame, struct step *step) {
     struct caller leaf;
-    uint64_t place = code->unwinder->arch == UNSPOOL_AARCH64 ? 0 : frame->sp;
-    if (!leaf_caller(code, frame, &leaf) || !prove_caller(code, frame, place, &leaf))
+    if (!leaf_caller(code, frame, &leaf) || !prove_caller(code, frame, leaf_place(code, frame), &leaf))
         return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
     forget_others(frame);
     return become_caller(frame, &leaf, step, UNSPOOL_HOW_LEAF);

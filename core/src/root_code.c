@@ -89,7 +89,7 @@ enum step_result step_by_tail_jump(const struct code *code, struct frame *frame,
     }
     if (instruction.flow != FLOW_JUMP || !is_function_entry(code, instruction.target))
         return end_stack(step, UNSPOOL_END_ROOT);
-    const struct caller caller = {lr, frame->sp, frame->fp, frame->fp_is_known};
+    const struct caller caller = {lr, frame->sp, frame->fp, frame->fp_is_known, false};
     if (frame->all)
         frame->all->known = 0;
     return become_caller(frame, &caller, step, UNSPOOL_HOW_CODE_ANALYSIS);

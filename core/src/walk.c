@@ -120,7 +120,8 @@ static void update_all(uint32_t arch, struct frame *frame) {
 enum step_result become_caller(struct frame *frame, const struct caller *caller, struct step *step,
                                enum unspool_how how) {
     bool is_progress = caller->sp > frame->sp ||
-                       (frame->is_interrupted && caller->sp == frame->sp && caller->pc != frame->pc);
+                       (caller->sp == frame->sp &&
+                        (caller->may_keep_sp || (frame->is_interrupted && caller->pc != frame->pc)));
     if (!is_progress)
         return end_stack(step, UNSPOOL_END_LOOP);
     frame->pc = caller->pc;
@@ -150,6 +151,8 @@ static inline enum step_result step_by_rule(const struct code *code, const struc
         if (!frame->lr_is_live)
             return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
         caller.pc = frame->lr;
+        caller.may_keep_sp =
+            strip_pac(unwinder, frame->lr) == frame->pc && called_function(code, frame->pc) == frame->pc;
     } else if (!memory_read_u64(code->memory, ra_address, &caller.pc)) {
         return end_stack(step, memory_end(code->memory, ra_address));
     }
@@ -238,7 +241,7 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     struct exact_result result = {0};
     enum exact_status status = exact_step(&input, &registers, &result);
     if (result.is_context)
-        return step_by_proof(code, frame, step);
+        return step_by_other_register(code, &result, frame, step);
     switch (status) {
     case EXACT_OK:
         break;
@@ -302,6 +305,7 @@ static inline enum step_result take_step(const struct code *code, struct frame *
     const struct rule *rule = find_rule(code, frame);
     const uint8_t special =
         UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE | UNSPOOL_ROW_DOUBTED;
+    const uint64_t known = frame->all && frame->is_interrupted ? frame->all->known : 0;
     enum step_result result;
     if (!rule)
         result = frame->is_interrupted ? step_unmapped(code, frame, step)
@@ -312,8 +316,11 @@ static inline enum step_result take_step(const struct code *code, struct frame *
         result = step_leaf(code, rule, frame, step);
     else
         result = step_by_rule(code, rule, frame, step);
-    if (frame->all && result == STEP_CALLER)
+    if (frame->all && result == STEP_CALLER) {
+        bool is_kept = known && step->how != UNSPOOL_HOW_CFI_EXACT && step->how != UNSPOOL_HOW_SIGNAL_FRAME;
+        frame->untouched = is_kept ? known & ~frame->all->known : 0;
         update_all(code->unwinder->arch, frame);
+    }
     return result;
 }
 

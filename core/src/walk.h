@@ -16,6 +16,8 @@ struct frame {
     bool lr_is_live;               /* lr holds this frame's return address, or did until it was saved */
     bool is_interrupted;           /* pc is the next instruction, not a return address */
     struct unspool_registers *all; /* every register that is known; NULL while nobody needs them */
+    uint64_t untouched;            /* bit n: with `all`: not known, but it has the value that it had when the
+                                      thread was interrupted in the frame before */
 };
 
 struct step {
@@ -51,6 +53,7 @@ static inline uint64_t strip_pac(const struct unspool_unwinder *unwinder, uint64
 struct caller {
     uint64_t pc, sp, fp;
     bool fp_is_known;
+    bool may_keep_sp; /* though sp and even pc are the frame's own: never twice in a row */
 };
 
 struct frame_recipe; /* analysis.h */
@@ -104,13 +107,18 @@ enum step_result step_doubted(const struct code *code, const struct unspool_modu
 enum step_result step_leaf(const struct code *code, const struct rule *rule, struct frame *frame,
                            struct step *step);
 
+/* doubted.c: from a function whose unwind information names another register than lr (aarch64). */
+struct exact_result;
+enum step_result step_by_other_register(const struct code *code, const struct exact_result *result,
+                                        struct frame *frame, struct step *step);
+
 /* epilogue.c: aarch64: what follows pc, where a function was interrupted, and the caller's registers in terms
  * of those at pc. */
 enum epilogue {
     NO_EPILOGUE = 0,
     EPILOGUE_RETURNS, /* nothing but the return can follow */
     EPILOGUE_JUMPS,   /* nothing but a jump to another function; the recipe is right if that has a caller */
-    EPILOGUE_LEAPS,   /* one of both, with an lr that is not from the stack: longjmp. No recipe */
+    EPILOGUE_LEAPS,   /* one of both, with an lr or sp that is from elsewhere: longjmp. No recipe */
 };
 enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe);
 

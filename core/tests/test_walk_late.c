@@ -158,6 +158,60 @@ static void an_epilogue_leads_to_code_that_nothing_called(void) {
     expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + F + 12, INTERRUPTED}, {CODE_AT + G, BY_CODE}));
 }
 
+/* clang -Os merges the store of x30 with a later one, but leaves its row where the former was. */
+static void a_row_that_comes_before_its_store(void) {
+    static const uint8_t code[] = {
+        U32(0xd10083ff), /* 0x1100 sub sp, sp, #32 */
+        U32(0x910003e8), /* 0x1104 mov x8, sp */
+        U32(0xa90123fe), /* 0x1108 stp x30, x8, [sp, #16] */
+        U32(0xd503201f), /* 0x110c nop */
+        U32(0xf9400bfe), /* 0x1110 ldr x30, [sp, #16] */
+        U32(0x910083ff), /* 0x1114 add sp, sp, #32 */
+        U32(0xd65f03c0), /* 0x1118 ret */
+    };
+    begin(code, sizeof code);
+    function(
+        &p, F, sizeof code,
+        CFI(ADVANCE(1), DEF_CFA_OFFSET(32), OFFSET(X30, 2), ADVANCE(5), DEF_CFA_OFFSET(0), RESTORE(X30)));
+    put(&p, STACK_AT + 0xf0, 0xbad);
+    expect_caller(0, 0, BY_CFI);
+    expect_caller(4, 32, BY_CODE);
+    expect_caller(8, 32, BY_CODE);
+    put(&p, STACK_AT + 0xf0, CODE_AT + CALLED);
+    set_register(&p, X30, 0xbad);
+    expect_caller(12, 32, BY_CFI);
+    expect_caller(16, 32, BY_CFI);
+    set_register(&p, X30, CODE_AT + CALLED);
+    expect_caller(20, 32, BY_CODE);
+    expect_caller(24, 0, BY_CFI);
+}
+
+/* A frame that one way through the function makes: behind it, the row goes on. */
+static void a_frame_of_one_way_only(void) {
+    static const uint8_t code[] = {
+        U32(0xb40000a0), /* 0x1100 cbz x0, 0x1114 */
+        U32(0xd10043ff), /* 0x1104 sub sp, sp, #16 */
+        U32(0xf90003e0), /* 0x1108 str x0, [sp] */
+        U32(0x910043ff), /* 0x110c add sp, sp, #16 */
+        U32(0xd65f03c0), /* 0x1110 ret */
+        U32(0xb4ffffe0), /* 0x1114 cbz x0, 0x1110 */
+        U32(0x17fffffe), /* 0x1118 b 0x1110 */
+    };
+    begin(code, sizeof code);
+    function(&p, F, sizeof code, CFI(ADVANCE(2), DEF_CFA_OFFSET(16)));
+    function(&p, G, 0x40, CFI(DEF_CFA_OFFSET(16), OFFSET(X30, 2))); /* its caller shows where its frame is */
+    put(&p, STACK_AT + 0x108, 0xbad);
+    put(&p, STACK_AT + 0x100, CODE_AT + CALLED);
+    set_register(&p, X30, CODE_AT + G + 8);
+    for (uint32_t offset = 0; offset < sizeof code; offset += 4) {
+        bool is_moved = offset == 8 || offset == 12;
+        interrupted_at(&p, CODE_AT + F + offset, STACK_AT + 0x100 - (is_moved ? 16 : 0));
+        expect_walk(&p, UNSPOOL_END_ROOT,
+                    FRAMES({CODE_AT + F + offset, INTERRUPTED},
+                           {CODE_AT + G + 8, offset < 16 ? BY_CFI : BY_CODE}, {CODE_AT + CALLED, BY_CFI}));
+    }
+}
+
 /* Rows that tell an epilogue are true; no code is asked. */
 static void rows_that_tell_an_epilogue_are_believed(void) {
     static const uint8_t code[] = {
@@ -181,6 +235,8 @@ int main(void) {
     RUN(a_leaf_optimized_for_size);
     RUN(a_leaf_whose_last_load_moves_sp);
     RUN(an_epilogue_leads_to_code_that_nothing_called);
+    RUN(a_row_that_comes_before_its_store);
+    RUN(a_frame_of_one_way_only);
     RUN(rows_that_tell_an_epilogue_are_believed);
     end_process(&p);
     return check_result();
