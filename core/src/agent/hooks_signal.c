@@ -258,7 +258,7 @@ long hook_rt_sigaction(int signal, const void *action, void *old, size_t mask_si
 
 static sighandler_t set_handler(int signal, sighandler_t handler, int flags, bool is_masked) {
     struct sigaction action = {.sa_flags = flags};
-    struct sigaction old;
+    struct sigaction old = {.sa_flags = 0};
     action.sa_handler = handler;
     if (is_masked) {
         uint64_t mask = bit(signal);
