@@ -138,6 +138,7 @@ int unspool_area_add_thread(struct session_area *area, uint32_t tid, uint32_t wi
     uint32_t number = (uint32_t)(found - area->slots);
     if (found->tid != tid) {
         found->samples = 0;
+        found->resume_at = 0;
         unspool_area_set_stack(area, number, 0, 0, 0);
     }
     __atomic_store_n(&found->perf_fd, perf_fd, __ATOMIC_RELAXED);

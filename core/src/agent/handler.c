@@ -15,6 +15,7 @@
 #include "ring.h"
 #include "state.h"
 
+#define SHARE_OF_HANDLERS 5       /* one part in so many of a thread's CPU time goes into samples at most */
 #define NO_SUCH_PROCESS (-3)      /* -ESRCH */
 #define GET_THREAD_POINTER 0x1003 /* ARCH_GET_FS */
 
@@ -350,7 +351,12 @@ void handler_main(struct workspace *workspace) {
         __atomic_store_n(&workspace->area->state, SESSION_AREA_STOPPED, __ATOMIC_RELEASE);
         return;
     }
-    take_sample(workspace, time, cpu_time);
+    if (cpu_time < workspace->slot->resume_at) {
+        count_lost(workspace->area, SESSION_LOST_TOO_SLOW);
+    } else {
+        take_sample(workspace, time, cpu_time);
+        workspace->slot->resume_at = cpu_time + (read_clock(CLOCK_OF_THREAD) - cpu_time) * SHARE_OF_HANDLERS;
+    }
     serve_requests(header, workspace->area);
     if (workspace->trigger == UNSPOOL_TRIGGER_TIMER)
         arm_again(header, workspace->slot, cpu_time);

@@ -168,7 +168,9 @@ struct session_slot {
     uint32_t reserved2;
     uint64_t due;     /* CPU time of the thread, ns, at which the timer fires next */
     uint64_t samples; /* written to the ring */
-    uint64_t reserved3[4];
+    uint64_t
+        resume_at; /* CPU time of the thread, ns, before which no sample is taken: SESSION_LOST_TOO_SLOW */
+    uint64_t reserved3[3];
 };
 static_assert(offsetof(struct session_slot, stack_start) == 16, "layout");
 static_assert(offsetof(struct session_slot, state) == 64, "layout");
@@ -228,6 +230,7 @@ enum session_lost {
     SESSION_LOST_NO_WORKSPACE = 1, /* SESSION_WORKSPACES handlers were running */
     SESSION_LOST_NO_SLOT = 2,      /* a signal of ours, but the thread has no slot */
     SESSION_LOST_NO_MODULES = 3,   /* no list of modules is there yet */
+    SESSION_LOST_TOO_SLOW = 4,     /* the sample before took so long that the program would not get on */
     SESSION_LOST_REASONS = 8,
 };
 

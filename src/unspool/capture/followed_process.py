@@ -53,6 +53,7 @@ _LOST_WORDS = {
     LostReason.NO_WORKSPACE: "too many threads were sampled at the same time",
     LostReason.NO_SLOT: "the process has more threads than can be sampled",
     LostReason.NO_MODULES: "it was not known yet which code is where",
+    LostReason.TOO_SLOW: "samples of such stacks took too long for the rate",
 }
 _NOTE_WORDS = {
     Note.OWN_HANDLER: "the program uses SIGPROF itself; its handler is called for its own signals",
@@ -114,6 +115,7 @@ class FollowedProcess:
         self._map = MemoryMap([])
         self._map_text = b""
         self._published: _Published | None = None
+        self._is_behind = False  # there is more to publish
         self._next_seccomp = 0.0
         self._next_map = self._next_forced_map = 0.0
         self._changes_seen = -1
@@ -137,12 +139,17 @@ class FollowedProcess:
         self._process_base = self._watch.process_cpu_time() if from_outside else 0
         yield from self._look_at_threads(from_outside=from_outside)
 
-    def look(self) -> Iterator[Happening]:
-        """What has happened since the last look; has_ended is true after the last one."""
+    def look(self, *, rang: bool, has_new_tables: bool) -> Iterator[Happening]:
+        """What has happened since the last look; has_ended is true after the last one. rang: somebody wants to
+        be looked at, perhaps since a ring gets full."""
         now = time.monotonic()
+        changes = self.area.field("changes")
+        is_forced = changes != self._changes_seen and now >= self._next_forced_map
+        is_due = is_forced or now >= self._next_map
         try:
             yield from self._look_at_threads(from_outside=False)
-            self._check_handler()
+            if is_due or self._triggers.with_events:
+                self._check_handler()
             self._check_silence(now)
             if self._watch.read_if_due(now):
                 yield from self._names()
@@ -150,14 +157,13 @@ class FollowedProcess:
                 self._check_blocked()
         except ProcessLookupError:
             self.has_ended = True
-        self._drain()
-        changes = self.area.field("changes")
-        is_forced = changes != self._changes_seen and now >= self._next_forced_map
-        if now >= self._next_map or is_forced:
+        if is_due or rang or self._published is None:
+            self._drain()
+        if is_due:
             yield from self._look_at_map(now, changes)
-        else:
+            yield from self._counters()
+        elif has_new_tables or self._is_behind:
             self._publish()
-        yield from self._counters()
 
     def end(self, exit_status: int | None) -> Iterator[Happening]:
         """The last happenings. exit_status: as wait(2) gives it, None = not known."""
@@ -302,6 +308,7 @@ class FollowedProcess:
                 return
             if len(ring.samples):
                 self._take(ring)
+        self.area.set_field("ring_wanted", 1)
 
     def _take(self, ring: RingSamples) -> None:
         tids = ring.samples["tid"].astype(np.int64)
@@ -363,7 +370,8 @@ class FollowedProcess:
         """The current code for the agent, with the tables that are there, unless it has that already."""
         code = self._history.current
         wanted = _Published(self._history.version, self._changes_seen, code.table_count)
-        if wanted == self._published:
+        self._is_behind = wanted != self._published
+        if not self._is_behind:
             return
         is_awaited = self._published is None and self.area.field("state") == AreaState.WAITING
         if is_awaited and code.waits and time.monotonic() - self._started < _FIRST_LIST_SECONDS:
@@ -380,6 +388,7 @@ class FollowedProcess:
         if epoch is not None:
             self._history.published(epoch)
             self._published = wanted
+            self._is_behind = False
 
     def _missing(self, mapped: MappedCode) -> Iterator[Happening]:
         for name, why in mapped.missing.items():

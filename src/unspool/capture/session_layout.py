@@ -66,6 +66,7 @@ class LostReason(IntEnum):
     NO_WORKSPACE = 1
     NO_SLOT = 2
     NO_MODULES = 3
+    TOO_SLOW = 4
 
 
 class Wish(IntEnum):
