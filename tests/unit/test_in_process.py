@@ -63,6 +63,8 @@ class Session:
 
     def step(self) -> None:
         """One look at everything."""
+        for process in self.capture._followed.values():
+            process.hurry()
         self.happenings += self.capture._look(None)
 
     def finish(self) -> list[Happening]:

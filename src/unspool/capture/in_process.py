@@ -78,6 +78,7 @@ class InProcessCapture:
         self._wants_silence = False
         self._is_silent = threading.Event()
         self._wants_all = False
+        self._rang = False
         self._has_given_all = threading.Event()
         self.program: Program | None = None
         self.goes_on = False  # the program has not ended when the recording did
@@ -163,7 +164,7 @@ class InProcessCapture:
                 self._has_given_all.set()
             self._silence_if_wanted()
             if status is None:
-                self._memory.doorbell.wait(_LOOK_SECONDS)
+                self._rang = self._memory.doorbell.wait(_LOOK_SECONDS)
         self._memory.stop()
         self._wants_silence = True
         self._silence_if_wanted()
@@ -174,10 +175,11 @@ class InProcessCapture:
 
     def _look(self, status: int | None) -> Iterator[Happening]:
         yield from self._find_processes()
-        self.files.take_finished()
+        has_new_tables = self.files.take_finished()
+        rang, self._rang = self._rang, False
         for number, process in list(self._followed.items()):
             is_child = self._child is not None and process.pid == self._child.pid
-            yield from process.look()
+            yield from process.look(rang=rang, has_new_tables=has_new_tables)
             if process.has_ended or (is_child and status is not None):
                 yield from self._end(number, status if is_child else None)
         yield from self._problems()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 _NAMES_SECONDS = 1.0  # between two readings of names and CPU times
+_LOOK_COST = 0.02  # of the time at most goes into listing threads
 _COST = 0.005  # of the time at most goes into such readings, however many threads there are
 _UTIME, _STIME, _STARTSTACK = 11, 12, 25  # fields of /proc/PID/task/TID/stat behind the name
 
@@ -37,7 +38,7 @@ class ThreadWatch:
             self._folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise ProcessLookupError(pid) from None
-        self._next_reading = 0.0
+        self._next_reading = self._next_look = 0.0
 
     def close(self) -> None:
         if self._folder >= 0:
@@ -47,7 +48,11 @@ class ThreadWatch:
     def look(self) -> tuple[list[int], list[WatchedThread]]:
         """(ids of threads that are new, threads that have ended) since the last look. Raises
         ProcessLookupError: all of it has ended."""
+        started = time.monotonic()
+        if started < self._next_look:
+            return [], []
         tids = self._tids()
+        self._next_look = started + (time.monotonic() - started) / _LOOK_COST
         new = [tid for tid in tids if tid not in self.threads]
         ended = [self.threads.pop(tid) for tid in self.threads.keys() - tids]
         for tid in new:
