@@ -26,6 +26,9 @@ _HEAD = re.compile(r"\s*(-?\d+)/(-?\d+)\s+(\d+)\.(\d+):\s+(\d+) (.+?):\s*$")
 _FRAME = re.compile(r"\s+([0-9a-f]+)(?: .*)?\((.*)\)$")
 _PAGE = 0xFFF
 _NOWHERE = (1 << 64) - 1  # perf's last frame where it could read no more: 0, lowered by one
+NO_FILE = ("[unknown]", "deleted):")
+EQUAL, OURS_GOES_ON, PERF_GOES_ON = "equal", "ours goes on", "perf goes on"
+PERF_STRAYS, DIFFERS = "perf strays", "differs"
 _EXAMPLES = 3  # of each kind that are kept
 
 
@@ -133,19 +136,19 @@ def our_samples(batch: SampleBatch, names: list[str]) -> Iterator[tuple[Key, lis
 
 def kind_of(ours: list[Frame], end: StackEnd, theirs: list[Frame]) -> str:
     """In words that can be counted."""
+    is_proved = end is StackEnd.ROOT and not any(frame.how.endswith("?") for frame in ours)
     for mine, yours in zip(ours, theirs, strict=False):
         # perf does not know which frames a signal interrupted, and lowers frame pointers' addresses, too.
-        distance = (mine.low - yours.low) & _PAGE
-        if mine.file != yours.file and mine.file != "unknown" and yours.file != "[unknown]":
-            return f"differs: frame found by {mine.how}, other file"
-        if distance not in (0, 1, _PAGE):
-            return f"differs: frame found by {mine.how}"
+        is_same_place = (mine.low - yours.low) & _PAGE in (0, 1, _PAGE)
+        is_same_file = mine.file == yours.file or mine.file == "unknown" or yours.file in NO_FILE
+        if not (is_same_place and is_same_file):
+            how = f"where ours is found by {mine.how}"
+            return f"{PERF_STRAYS} {how}, and reaches the root" if is_proved else f"{DIFFERS} {how}"
     if len(ours) == len(theirs):
-        return "equal"
+        return EQUAL
     if len(ours) > len(theirs):
-        last = ours[len(theirs)].how
-        return f"ours goes on (by {last}), ended {end.name.lower()}"
-    return f"perf goes on, ours ended {end.name.lower()}"
+        return f"{OURS_GOES_ON} (by {ours[len(theirs)].how}), ended {end.name.lower()}"
+    return f"{PERF_GOES_ON}, ours ended {end.name.lower()}"
 
 
 def _words(frames: list[Frame]) -> str:

@@ -90,6 +90,11 @@ class PerfCapture:
         self._drain = _Drain()
         self._stop_time = float("inf")
 
+    @property
+    def ring_bytes(self) -> int:
+        """Of the smallest ring; 0: there is none yet."""
+        return 0 if self._rings is None else self._rings.ring_bytes
+
     def launch(self, command: Sequence[str]) -> int:
         """Start a command; its process id. Raises CommandError, CaptureError."""
         program = self.program = find_program(command[0])

@@ -15,11 +15,15 @@ import click
 from unspool.binaries import BinaryError
 from unspool.cache import Cache
 from unspool.capture import CaptureError, LiveProcess
+from unspool.capture.in_process import CaptureSettings
+from unspool.capture.perf_event import PerfCapture
+from unspool.capture.perf_permission import PerfSettings, kernel_is_visible
 from unspool.capture.permission import Rights, user_name
 from unspool.cli.stack_text import printable
-from unspool.symbols import Symbolizer
+from unspool.symbols import KernelSymbols, Symbolizer
 
 _ARCHITECTURES = ("x86_64", "aarch64")
+_VERBS = {"stack": "stack", "perf": "record --via perf"}
 
 
 class Finding(NamedTuple):
@@ -32,7 +36,7 @@ class Finding(NamedTuple):
 
 
 @click.command(short_help="What can be captured here, and what is missing.")
-@click.argument("mode", type=click.Choice(["stack"]), default="stack")
+@click.argument("mode", type=click.Choice(["stack", "perf"]), default="stack")
 @click.argument("pid", type=int, required=False)
 def doctor(mode: str, pid: int | None) -> None:
     """Say what a mode of capturing needs, what of it is here, and the command that brings what is missing.
@@ -43,9 +47,9 @@ def doctor(mode: str, pid: int | None) -> None:
     for finding in findings:
         click.echo(_text(finding))
     if any(finding.needed and not finding.fine for finding in findings):
-        click.echo(click.style(f"\nunspool {mode} does not work here", fg="red"))
+        click.echo(click.style(f"\nunspool {_VERBS[mode]} does not work here", fg="red"))
         sys.exit(1)
-    click.echo(click.style(f"\nunspool {mode} works here", fg="green"))
+    click.echo(click.style(f"\nunspool {_VERBS[mode]} works here", fg="green"))
 
 
 def _text(finding: Finding) -> str:
@@ -55,14 +59,7 @@ def _text(finding: Finding) -> str:
 
 
 def _stack(pid: int | None) -> Iterator[Finding]:
-    machine = platform.machine()
-    system = platform.system()
-    yield Finding(
-        f"{system} on {machine}",
-        system == "Linux" and machine in _ARCHITECTURES,
-        needed=True,
-        remedy="" if machine in _ARCHITECTURES else f"use a machine of {' or '.join(_ARCHITECTURES)}",
-    )
+    yield _machine()
     yield _trial() if pid is None else _process(pid)
     yield from _rights()
     yield _deleted_files()
@@ -70,6 +67,16 @@ def _stack(pid: int | None) -> Iterator[Finding]:
     yield _cache()
     if pid is not None:
         yield from _debug_information(pid)
+
+
+def _machine() -> Finding:
+    machine, system = platform.machine(), platform.system()
+    return Finding(
+        f"{system} on {machine}",
+        system == "Linux" and machine in _ARCHITECTURES,
+        needed=True,
+        remedy="" if machine in _ARCHITECTURES else f"use a machine of {' or '.join(_ARCHITECTURES)}",
+    )
 
 
 def _trial() -> Finding:
@@ -176,4 +183,64 @@ def _debug_information(pid: int) -> Iterator[Finding]:
             yield Finding(note.what, False, False, note.remedy)
 
 
-_MODES: dict[str, Callable[[int | None], Iterator[Finding]]] = {"stack": _stack}
+def _perf(pid: int | None) -> Iterator[Finding]:
+    """What `unspool record -p PID` and `--via perf` need."""
+    yield _machine()
+    settings = PerfSettings.of_self()
+    capability = "with" if settings.has_capability else "without"
+    paranoid = "not there" if settings.paranoid is None else settings.paranoid
+    filters = "yes" if settings.has_seccomp_filters else "no"
+    yield Finding(
+        f"this is {user_name(settings.user)}, {capability} CAP_PERFMON or CAP_SYS_ADMIN; "
+        f"kernel.perf_event_paranoid: {paranoid}; seccomp filters: {filters}",
+        True,
+        needed=False,
+    )
+    try:
+        sees_kernel = kernel_is_visible()
+    except CaptureError as error:
+        yield Finding(error.what, False, needed=True, remedy=error.remedy)
+        return
+    yield Finding("perf events can be opened", True, needed=True)
+    if sees_kernel:
+        yield Finding("time in the kernel is sampled, too", True, needed=False)
+    else:
+        cause, remedy = settings.why_no_kernel()
+        yield Finding(cause, False, needed=False, remedy=remedy)
+    yield _perf_trial(pid)
+    yield _kernel_names()
+
+
+def _perf_trial(pid: int | None) -> Finding:
+    """Watches a process for a moment: the given one, or one that it starts for this."""
+    child = None
+    if pid is None:
+        child = os.fork()
+        if child == 0:
+            while True:
+                signal.pause()
+    target = child if child is not None else pid
+    assert target is not None
+    try:
+        with closing(PerfCapture(CaptureSettings())) as capture:
+            capture.attach(target)
+            size = capture.ring_bytes >> 10
+    except CaptureError as error:
+        return Finding(error.what, False, needed=True, remedy=error.remedy)
+    finally:
+        if child is not None:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return Finding(
+        f"process {target} can be watched, with {size} KiB of memory a processor", True, needed=True
+    )
+
+
+def _kernel_names() -> Finding:
+    if KernelSymbols.of_running_kernel() is None:
+        what = "the kernel's functions have no names: it hides its addresses"
+        return Finding(what, False, False, "run it as root, or allow it: sudo sysctl kernel.kptr_restrict=0")
+    return Finding("the kernel's functions have names", True, needed=False)
+
+
+_MODES: dict[str, Callable[[int | None], Iterator[Finding]]] = {"stack": _stack, "perf": _perf}
