@@ -152,6 +152,15 @@ bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, str
     return true;
 }
 
+bool recipe_before_calls(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
+    struct analysis a;
+    begin_search(&a, code, entry, pc, false);
+    if (!reaches_goal(&a))
+        return false;
+    goal_recipe(&a, recipe);
+    return true;
+}
+
 bool recipe_past_tables(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
     struct analysis a;
     begin_search(&a, code, entry, pc, true);

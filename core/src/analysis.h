@@ -51,6 +51,9 @@ bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc);
  * address being where this says. */
 bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
 
+/* The same, by paths that take no call to come back. */
+bool recipe_before_calls(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
+
 /* The same, by paths that run on behind jumps that can't be followed, as the cases of a switch do. */
 bool recipe_past_tables(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
 

@@ -15,22 +15,44 @@ static const uint8_t x86_64_exit[] = {0xff, 0xd0, 0x89, 0xc7, 0x31, 0xc0, 0xb0, 
 static const uint8_t aarch64_exit[] = {0, 0, 0x3f, 0xd6, 0xa8, 0x0b, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
 /* blr x..; mov x8,#93; svc #0 */
 
-/* The code that a program's first thread starts with. */
-static bool is_entry_code(const struct code *code, const struct unspool_module *module, uint64_t lookup) {
-    if (!module->table || module->table->entry == TABLE_NO_ENTRY)
-        return false;
-    uint64_t entry = module->image_base + module->table->entry;
-    return lookup - entry < ENTRY_CODE_SIZE && code_reaches(code, entry, lookup);
-}
-
 /* Most programs have fewer arguments. */
 enum { ARGUMENTS = 1 << 16 };
 
-bool is_initial_stack(const struct code *code, uint64_t sp) {
+/* What the kernel gave to a program lies at sp: argc, argv. */
+static bool has_arguments(const struct code *code, uint64_t sp) {
     uint64_t count, first, end;
-    return code->unwinder->arch == UNSPOOL_AARCH64 && memory_read_u64(code->memory, sp, &count) &&
-           count != 0 && count < ARGUMENTS && memory_read_u64(code->memory, sp + 8, &first) &&
-           first > sp + 8 * count + 16 && memory_read_u64(code->memory, sp + 8 + 8 * count, &end) && end == 0;
+    return memory_read_u64(code->memory, sp, &count) && count != 0 && count < ARGUMENTS &&
+           memory_read_u64(code->memory, sp + 8, &first) && first > sp + 8 * count + 16 &&
+           memory_read_u64(code->memory, sp + 8 + 8 * count, &end) && end == 0;
+}
+
+bool is_initial_stack(const struct code *code, uint64_t sp) {
+    return code->unwinder->arch == UNSPOOL_AARCH64 && has_arguments(code, sp);
+}
+
+/* The code that a program's first thread starts with: what the entry point leads to before a call comes back,
+ * which it may never do. Where the code tells where sp was at the entry point, the arguments must be there.
+ */
+static bool is_entry_code(const struct code *code, const struct unspool_module *module,
+                          const struct frame *frame) {
+    struct frame_recipe recipe;
+    uint64_t lookup = lookup_address(frame);
+    if (!module->table || module->table->entry == TABLE_NO_ENTRY)
+        return false;
+    uint64_t entry = module->image_base + module->table->entry;
+    if (code->unwinder->arch == UNSPOOL_AARCH64)
+        return frame->pc - entry < ENTRY_CODE_SIZE && code_reaches(code, entry, frame->pc);
+    if (lookup - entry >= ENTRY_CODE_SIZE)
+        return false;
+    bool is_at_once = recipe_before_calls(code, entry, lookup, &recipe);
+    if (!is_at_once && !recipe_from_entry(code, entry, lookup, &recipe))
+        return false;
+    uint64_t popped = (uint64_t)recipe.sp.offset - 8; /* the recipe takes a return address off, too */
+    if (recipe.sp.kind == VALUE_SP)
+        return has_arguments(code, frame->sp + popped);
+    if (recipe.sp.kind == VALUE_FP && frame->fp_is_known)
+        return has_arguments(code, frame->fp + popped);
+    return is_at_once;
 }
 
 static bool is_thread_exit(const struct code *code, uint64_t pc) {
@@ -134,7 +156,7 @@ bool step_new_thread(const struct frame *frame, struct step *step, enum step_res
 }
 
 bool is_root_code(const struct code *code, const struct unspool_module *module, const struct frame *frame) {
-    return (is_entry_code(code, module, frame->pc) && !is_called_by_lr(code, frame)) ||
+    return (is_entry_code(code, module, frame) && !is_called_by_lr(code, frame)) ||
            is_thread_exit(code, frame->pc) ||
            (frame->is_interrupted && code->unwinder->arch == UNSPOOL_AARCH64 &&
             begins_thread(code, frame->pc));

@@ -80,18 +80,46 @@ static void compile_with_entry(uint64_t entry) {
     p.modules[0].table = p.table;
 }
 
+/* The kernel's gift to a new program: argc, argv. */
+static void put_arguments(uint64_t sp) {
+    put(&p, sp, 1);
+    put(&p, sp + 8, sp + 0x100);
+    put(&p, sp + 16, 0);
+}
+
 /* _start without CFI: nops, then a call of the libc's start code, at which a return address is found. */
 static void the_entry_point_without_cfi(void) {
     const uint8_t x86_64[] = {0x90, 0x90, 0xe8, U32(0x100), 0xf4};
     const uint8_t aarch64[] = {U32(0xd503201f), U32(0x94000040), U32(0)};
     called_from(UNSPOOL_X86_64, x86_64, sizeof x86_64, 7);
     compile_with_entry(START);
+    put_arguments(STACK_AT + 0x20);
     expect_end(UNSPOOL_END_ROOT, 7);
+    put(&p, STACK_AT + 0x30, 1); /* no null behind the arguments */
+    expect_end(UNSPOOL_END_NO_UNWIND_INFO, 7);
     called_from(UNSPOOL_AARCH64, aarch64, sizeof aarch64, 8);
     compile_with_entry(START);
     expect_end(UNSPOOL_END_ROOT, 8);
     interrupted_at(&p, CODE_AT + START, STACK_AT); /* its very first instruction */
     expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + START, INTERRUPTED}));
+}
+
+/* What stands behind a program's exit may be a function that it has called. */
+static void a_function_behind_the_entry_code_is_not_its(void) {
+    const uint8_t code[] = {
+        0xe8, U32(5), /* 0x2000 call 0x200a */
+        0xb0, 0x3c,
+        0x0f, 0x05,
+        0x90, /* 0x2005 mov $60,%al; syscall; nop */
+        0x8f, 0x43,
+        0x10, /* 0x200a pop 16(%rbx) */
+        0xe8, U32(0xfffff0ee),
+        0xf4, /* 0x200d call of the function */
+    };
+    called_from(UNSPOOL_X86_64, code, sizeof code, 0x12);
+    compile_with_entry(START);
+    put_arguments(STACK_AT + 0x40);
+    expect_end(UNSPOOL_END_NO_UNWIND_INFO, 0x12);
 }
 
 /* Code near the entry point that can't be reached from it is another function's. */
@@ -110,6 +138,7 @@ int main(void) {
     RUN(an_exit_after_a_direct_call_is_no_root);
     RUN(an_exit_that_is_cut_off_is_no_root);
     RUN(the_entry_point_without_cfi);
+    RUN(a_function_behind_the_entry_code_is_not_its);
     RUN(code_behind_the_entry_point_is_not_its);
     end_process(&p);
     return check_result();

@@ -136,6 +136,43 @@ other:
 """
 
 
+# musl's sigsetjmp and siglongjmp: back to behind a call that was made while a return address was in a buffer.
+HELD = """
+    .globl _start
+_start:
+    .cfi_startproc
+    .cfi_undefined rip
+    lea buffer(%rip), %rbx
+    xor %r12d, %r12d
+    call sets                   # comes back twice
+    test %r12d, %r12d
+    jnz 1f
+    inc %r12d
+    call leaps
+1:  mov $60, %eax
+    xor %edi, %edi
+    syscall
+    .cfi_endproc
+sets:
+    pop 16(%rbx)
+    call remembers
+    push 16(%rbx)
+    ret
+remembers:
+    lea 8(%rsp), %rax
+    mov %rax, (%rbx)
+    mov (%rsp), %rax
+    mov %rax, 8(%rbx)
+    ret
+leaps:
+    mov (%rbx), %rsp
+    jmp *8(%rbx)
+    .local buffer
+    .comm buffer, 24, 8
+    .section .note.GNU-stack,"",@progbits
+"""
+
+
 @dataclass
 class Bench:
     """The tracer and what it needs."""
@@ -224,6 +261,16 @@ def test_a_popped_return_address_is_still_the_true_one(bench: Bench) -> None:
         assert results[reader]["exact"] == results["checks"]
     # rbx is missing: five instructions of keeps, and other
     assert results["batch"]["cut"] == 5
+
+
+def test_a_jump_back_finds_the_return_address_that_was_popped(bench: Bench) -> None:
+    results = bench.run(bench.assemble("held", HELD)).results
+    truth = results["truth"]
+    assert results["exit_code"] == 0
+    assert truth["calls"] == 3
+    assert truth["returns_right"] == 3  # sets returns twice; leaps never
+    assert truth["returns_stray"] == truth["returns_rewritten"] == truth["switches_abandoned"] == 0
+    assert problems("held", results) == []
 
 
 def gdb_frames(pid: int) -> list[int]:
