@@ -35,7 +35,7 @@ from unspool.capture.samples import (
     ThreadNamed,
     ThreadTime,
 )
-from unspool.profile.database import recover, translated
+from unspool.profile.database import translated
 from unspool.profile.errors import RecordingError
 from unspool.profile.naming import Namer, NamingProgress, name_code
 from unspool.profile.process_book import ProcessBook, ProcessRow, text
@@ -86,7 +86,8 @@ class RecordingWriter:
         with translated(path):
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             try:
-                for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "temp_store = MEMORY"):
+                # Nobody waits for the disk: neither samples, nor the programs that share it with us.
+                for pragma in ("journal_mode = WAL", "synchronous = OFF", "temp_store = MEMORY"):
                     connection.execute(f"PRAGMA {pragma}")
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
                 connection.execute("BEGIN")
@@ -172,9 +173,11 @@ class RecordingWriter:
                     raise
         self.set_meta({"finished": 1})
         self._commit()
+        with self._lock, suppress(sqlite3.OperationalError):
+            # Refused while somebody reads: then the next command leaves one file.
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            self._connection.execute("PRAGMA journal_mode = DELETE")
         self._close()
-        # Refused while somebody reads: then the last reader's end, or the next command, leaves one file.
-        recover(self.path)
 
     def __enter__(self) -> RecordingWriter:
         return self
@@ -219,9 +222,9 @@ class RecordingWriter:
 
     def _close(self) -> None:
         self._closed.set()
+        self._committer.join()
         with self._lock:
             self._connection.close()
-        self._committer.join()
 
     # -------------------------------------------------------------- what is written
 
