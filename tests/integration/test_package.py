@@ -32,7 +32,7 @@ def test_one_wheel_serves_every_python(wheel: Path) -> None:
 
 
 def test_the_library_and_every_module_are_inside(wheel: Path) -> None:
-    """libunspool.so lies in the package, beside all of src/unspool; nothing of tests or the core does."""
+    """Both libraries lie in the package, beside all of src/unspool; nothing of tests or the core does."""
     names = set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "src"
     files = [*(source / "unspool").rglob("*.py"), *(source / "unspool/export/viewer").iterdir()]
@@ -41,6 +41,7 @@ def test_the_library_and_every_module_are_inside(wheel: Path) -> None:
     assert packaged == modules | {
         "unspool/py.typed",
         "unspool/libunspool.so",
+        "unspool/libunspool_agent.so",
         "unspool/_core_declarations.py",
     }
     assert {name.split("/")[0].split("-")[0] for name in names} == {"unspool"}
