@@ -21,5 +21,6 @@ def test_limits(folder: Path, which: str) -> None:
 def test_limit_of_address_space_from_the_start(folder: Path) -> None:
     """A finite limit of the address space is the program's alone: it runs, and is told of."""
     program = build(folder, "with_preload.c")
-    for outcome in compare(["sh", "-c", 'ulimit -v 400000; exec "$0"', program], samples=0):
+    limited = ["sh", "-c", 'ulimit -v 400000; exec "$0"', program]
+    for outcome in compare(limited, samples=0, recorded_status=1):
         assert "address space" in outcome.errors, outcome.errors

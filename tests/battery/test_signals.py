@@ -10,7 +10,7 @@ from tests.battery.harness import build, compare
 @pytest.mark.parametrize("how", ["libc", "syscall"])
 def test_own_handler_for_sigprof_and_own_timers(folder: Path, how: str) -> None:
     """The program's handler gets every signal of the program's timers and none of ours."""
-    compare([build(folder, "own_sigprof.c"), how], samples=20)
+    compare([build(folder, "own_sigprof.c"), how], samples=2)
 
 
 def test_handler_installed_behind_our_back(folder: Path) -> None:
@@ -24,11 +24,11 @@ def test_every_action_for_sigprof(folder: Path) -> None:
 
 
 def test_all_signals_blocked_in_some_threads(folder: Path) -> None:
-    compare([build(folder, "blocked_signals.c")], samples=20)
+    compare([build(folder, "blocked_signals.c")], samples=2)
 
 
 def test_signal_stacks_of_4_kilobytes(folder: Path) -> None:
-    compare([build(folder, "small_signal_stacks.c")], samples=50)
+    compare([build(folder, "small_signal_stacks.c")], samples=5)
 
 
 @pytest.mark.parametrize("call", ["read", "epoll_wait", "poll", "nanosleep", "futex", "connect"])

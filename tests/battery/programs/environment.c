@@ -18,8 +18,9 @@ int main(int argc, char **argv, char **third) {
     for (ssize_t i = 0; i < size; i++)
         putchar(text[i] ? text[i] : '|');
     putchar('\n');
+    fflush(stdout);
+    burn(0.1);
     if (argc > 1) { /* as a child, too */
-        fflush(stdout);
         execv(argv[0], (char *[]){argv[0], NULL});
     }
     return 0;

@@ -55,6 +55,12 @@ static void locked_memory(void) {
     burn(0.2);
 }
 
+/* The limit is one of all processes of a user: become a user who has no other. */
+static void alone(void) {
+    uid_t user = 100000 + (uid_t)getpid();
+    CHECK(!setresuid(user, user, user) || errno == EPERM);
+}
+
 static volatile sig_atomic_t queued;
 
 static void count(int signal) {
@@ -66,6 +72,7 @@ static void count(int signal) {
 static void pending_signals(void) {
     sigset_t set_of_one;
     sigset_t old;
+    alone();
     set(RLIMIT_SIGPENDING, 64);
     signal(SIGRTMIN, count);
     sigemptyset(&set_of_one);
@@ -90,6 +97,7 @@ static void *compute(void *unused) {
 /* As many timers as there are threads would be too many. */
 static void pending_signals_with_threads(void) {
     pthread_t threads[60];
+    alone();
     set(RLIMIT_SIGPENDING, 30);
     for (int i = 0; i < 60; i++)
         CHECK(!pthread_create(&threads[i], NULL, compute, NULL));
