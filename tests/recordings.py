@@ -157,3 +157,23 @@ class _NoBinary:
 
 
 _NO_BINARY: Binary = _NoBinary()  # type: ignore[assignment]
+
+
+def named(profile: Profile, weights: NDArray[np.int64]) -> dict[str, int]:
+    """Functions that have a weight; those of one name in several binaries together."""
+    sums: dict[str, int] = {}
+    for name, weight in zip(profile.functions, weights.tolist(), strict=True):
+        if weight:
+            sums[name] = sums.get(name, 0) + weight
+    return sums
+
+
+def stack_names(profile: Profile, sample: int) -> list[list[str]]:
+    """For each frame, innermost first, its functions, the innermost inlined first."""
+    node, names = int(profile.sample_stack[sample]), []
+    while node >= 0:
+        frame = profile.stack_frame[node]
+        entries = profile.line_function[profile.line_offsets[frame] : profile.line_offsets[frame + 1]]
+        names.append([profile.functions[function] for function in entries])
+        node = int(profile.stack_parent[node])
+    return names

@@ -9,13 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from tests.recordings import CODE_MAP, CPU, IMAGE_BASE, JIT_START, KERNEL_START, PROGRAM, Recording
+from tests.recordings import (
+    CODE_MAP,
+    CPU,
+    IMAGE_BASE,
+    JIT_START,
+    KERNEL_START,
+    PROGRAM,
+    Recording,
+    named,
+    stack_names,
+)
 from unspool.capture.samples import (
     BinaryKind,
     CodeNames,
-    Event,
     Flag,
     Lost,
     Problem,
@@ -35,26 +43,6 @@ from unspool.unwind import How, StackEnd
 @pytest.fixture
 def recording(tmp_path: Path) -> Recording:
     return Recording(tmp_path / "made.unspool")
-
-
-def named(profile: Profile, weights: NDArray[np.int64]) -> dict[str, int]:
-    """Functions that have a weight; those of one name in several binaries together."""
-    sums: dict[str, int] = {}
-    for name, weight in zip(profile.functions, weights.tolist(), strict=True):
-        if weight:
-            sums[name] = sums.get(name, 0) + weight
-    return sums
-
-
-def stack_names(profile: Profile, sample: int) -> list[list[str]]:
-    """For each frame, innermost first, its functions, the innermost inlined first."""
-    node, names = int(profile.sample_stack[sample]), []
-    while node >= 0:
-        frame = profile.stack_frame[node]
-        entries = profile.line_function[profile.line_offsets[frame] : profile.line_offsets[frame + 1]]
-        names.append([profile.functions[function] for function in entries])
-        node = int(profile.stack_parent[node])
-    return names
 
 
 def test_a_sample_comes_back(recording: Recording) -> None:
@@ -100,31 +88,6 @@ def test_functions_files_and_lines(recording: Recording) -> None:
     assert profile.line_number[profile.line_function == main].tolist() == [0x42]
 
 
-def test_self_and_total(recording: Recording) -> None:
-    """Self time belongs to the innermost inlined function; recursion counts once in a total."""
-    recording.sample(["leaf<work", "main"], weight=5)
-    recording.sample(["work", "main"], weight=3)
-    recording.sample(["fib", "fib", "work", "fib", "main"], weight=7)
-    recording.sample(["echo<echo<echo", "main"], weight=11)  # inlined into itself
-    profile = recording.finish()
-    assert named(profile, profile.self_weights()) == {"leaf": 5, "work": 3, "fib": 7, "echo": 11}
-    assert named(profile, profile.total_weights()) == {
-        "leaf": 5,
-        "work": 15,
-        "main": 26,
-        "fib": 7,
-        "echo": 11,
-    }
-    chosen = profile.sample_weight > 5
-    assert named(profile, profile.total_weights(selected=chosen)) == {
-        "work": 7,
-        "main": 18,
-        "fib": 7,
-        "echo": 11,
-    }
-    assert profile.total_weight() == 26
-
-
 def test_the_same_stack_is_stored_once(recording: Recording) -> None:
     """A stack that another one begins with as well; but one that was found otherwise is another one."""
     for _ in range(3):
@@ -136,19 +99,6 @@ def test_the_same_stack_is_stored_once(recording: Recording) -> None:
     assert len(profile.tree) == 5
     assert len(profile.frame_address) == 3
     assert profile.sample_stack[:6].tolist() == [1, 2] * 3
-
-
-def test_verdicts(recording: Recording) -> None:
-    """A guess anywhere on the way makes a stack guessed."""
-    recording.sample(["work", "main"])
-    recording.sample(["work", ("help", How.LEAF | GUESS), "main"])
-    recording.sample(["work", "work", ("help", How.FRAME_POINTER | GUESS), "main"])
-    recording.sample(["work", "main"], end=StackEnd.NO_UNWIND_INFO)
-    recording.sample(["work", "main"], flags=Flag.NO_TABLE_YET)
-    complete, guessed, cut = recording.finish().sample_verdicts
-    assert complete.tolist() == [True, False, False, False, False]
-    assert guessed.tolist() == [False, True, True, False, True]
-    assert cut.tolist() == [False, False, False, True, False]
 
 
 def test_signal_frames(recording: Recording) -> None:
@@ -313,19 +263,6 @@ def test_memory_of_what_ended_is_bounded(recording: Recording, monkeypatch: pyte
     assert len(recording.finish().processes) == 11
 
 
-def test_several_events(recording: Recording, tmp_path: Path) -> None:
-    """Each counts for itself; time is compared with the one that measures it."""
-    several = Recording(tmp_path / "several", events=[Event("faults", "count"), CPU])
-    several.sample(["work", "main"], event=0, weight=3)
-    several.sample(["work", "main"], event=1, weight=50)
-    several.add(ThreadTime(100, 100, 60, 0))
-    profile = several.finish()
-    assert [named(profile, profile.self_weights(event)) for event in (0, 1)] == [{"work": 3}, {"work": 50}]
-    assert [profile.total_weight(event) for event in (0, 1)] == [3, 50]
-    assert profile.time_event == 1
-    assert profile.not_sampled() == [10]
-
-
 def test_what_was_lost_and_what_went_wrong(recording: Recording) -> None:
     recording.add(
         ProcessStarted(5, None, "p", 1), Lost(5, 6, "the ring was full", 10, 2), Lost(None, None, "x", 1, 3)
@@ -431,14 +368,6 @@ def test_text_that_is_none(recording: Recording) -> None:
     assert profile.threads[0].name == "n\\udc80"
 
 
-def test_no_samples(recording: Recording) -> None:
-    """Not an error here: whoever records says what that means."""
-    profile = recording.finish()
-    assert len(profile.sample_stack) == len(profile.tree) == 0
-    assert profile.total_weights().tolist() == []
-    assert profile.not_sampled() == []
-
-
 def test_facts(tmp_path: Path) -> None:
     """What the source says comes back, and may change; start and end are those of the samples else."""
     recording = Recording(tmp_path / "r", meta={"command": "prog", "rate": 199})
@@ -508,59 +437,3 @@ def test_without_finish_it_is_unfinished(recording: Recording) -> None:
     profile = Profile.open(str(recording.path))
     assert not profile.is_finished
     assert profile.total_weight() == 1
-
-
-def random_recording(recording: Recording, seed: int) -> Profile:
-    """A few hundred samples of twenty functions, some inlined, some without a name."""
-    rng = np.random.default_rng(seed)
-    names = [*(f"f{i}" for i in range(6)), "f1<f7", "f8<f1<f8", "f9<f2", "", "?", "jit"]
-    for number in range(300):
-        stack = [names[int(i)] for i in rng.integers(0, len(names), int(rng.integers(1, 9)))]
-        recording.sample(stack, weight=int(rng.integers(1, 100)), pid=1 + number % 2, tid=1 + number % 5)
-    recording.add(ThreadTime(1, 1, 100_000, 5))
-    return recording.finish()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_views_say_what_the_arrays_say(recording: Recording, seed: int) -> None:
-    """Two ways to the same figures: SQL over the tables, sums over the tree."""
-    profile = random_recording(recording, seed)
-    with closing(sqlite3.connect(recording.path)) as connection:
-        for view, weights in (
-            ("function_self", profile.self_weights()),
-            ("function_total", profile.total_weights()),
-        ):
-            rows = connection.execute(f"SELECT function, sum(weight) FROM {view} GROUP BY function")
-            assert dict(rows.fetchall()) == named(profile, weights)
-        places = zip(profile.place_file, profile.place_number, profile.place_self_weights(), strict=True)
-        lines: dict[tuple[str, int], int] = {}
-        for file, line, weight in places:
-            if file >= 0 and weight:
-                key = (profile.files[file], int(line))
-                lines[key] = lines.get(key, 0) + int(weight)
-        rows = connection.execute("SELECT file, line, sum(weight) FROM line_self GROUP BY file, line")
-        assert {(file, line): weight for file, line, weight in rows} == lines
-        rows = connection.execute("SELECT pid, tid, sampled, cpu_time, not_sampled FROM thread_time")
-        expected = {
-            (profile.processes[t.process].pid, t.tid, weight, t.cpu_time, rest)
-            for t, weight, rest in zip(
-                profile.threads, profile.thread_weights().tolist(), profile.not_sampled(), strict=True
-            )
-        }
-        assert set(rows) == expected
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_totals_are_those_of_every_single_stack(recording: Recording, seed: int) -> None:
-    """Sample by sample, the slow way."""
-    profile = random_recording(recording, seed)
-    own: dict[str, int] = {}
-    total: dict[str, int] = {}
-    for sample, weight in enumerate(profile.sample_weight.tolist()):
-        names = [name for frame in stack_names(profile, sample) for name in frame]
-        own[names[0]] = own.get(names[0], 0) + weight
-        for name in set(names):
-            total[name] = total.get(name, 0) + weight
-    assert named(profile, profile.self_weights()) == own
-    assert named(profile, profile.total_weights()) == total
-    assert profile.place_self_weights().sum() == profile.total_weight()
