@@ -163,7 +163,7 @@ def test_no_samples_is_a_failure_that_says_why(tmp_path: Path) -> None:
 
 def test_a_static_program_runs_and_one_line_says_what_would_work(tmp_path: Path) -> None:
     program = build(tmp_path, "shares.c", "-static")
-    result = record(tmp_path, [program, "100"])
+    result = record(tmp_path, [program, "100"], "--via", "in-process")
     assert "burn_a" in result.output
     (line,) = [line for line in result.errors.splitlines() if "statically linked" in line]
     assert "--via perf" in line

@@ -7,7 +7,6 @@ was read after they were taken, so that none is resolved with a map that was not
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from collections.abc import Iterator
@@ -64,13 +63,6 @@ _NOTE_WORDS = {
 }
 
 
-class Settings(NamedTuple):
-    """rate: Hz. block: no samples are kept whose innermost frame lies in a file whose path this finds."""
-
-    rate: int
-    block: re.Pattern[str] | None = None
-
-
 class _Published(NamedTuple):
     """What the agent was given. changes: of area.changes, before the map was read."""
 
@@ -80,7 +72,7 @@ class _Published(NamedTuple):
 
 
 class FollowedProcess:
-    """Raises ProcessLookupError: it has ended already. Close it in the end."""
+    """rate: Hz. Raises ProcessLookupError: it has ended already. Close it in the end."""
 
     def __init__(
         self,
@@ -88,7 +80,7 @@ class FollowedProcess:
         area: Area,
         pid: int,
         files: CodeFiles,
-        settings: Settings,
+        rate: int,
         rights: PerfRights,
         parent: FollowedProcess | None,
     ) -> None:
@@ -98,15 +90,14 @@ class FollowedProcess:
         self.command = ""
         self._memory = memory
         self._files = files
-        self._settings = settings
         self._watch = ThreadWatch(pid)
         self._without_trigger: list[int] = []
-        self._triggers = ThreadTriggers(area, self._watch, settings.rate, memory.cookie, rights)
+        self._triggers = ThreadTriggers(area, self._watch, rate, memory.cookie, rights)
         if not _has_mapped(pid, area, memory):  # asked after it was noted which program runs
             self._watch.close()
             raise ProcessLookupError(pid)
-        self._handler_check = HandlerCheck(area, self._watch, self._triggers, settings.rate)
-        self._samples = SampleBuffer(pid, 1_000_000_000 // settings.rate, settings.block)
+        self._handler_check = HandlerCheck(area, self._watch, self._triggers, rate)
+        self._samples = SampleBuffer(pid, 1_000_000_000 // rate)
         forked = area.field("origin") == Origin.FORK
         self._parent_pid = None if parent is None else parent.pid
         self._history: CodeHistory = CodeHistory(
@@ -140,8 +131,8 @@ class FollowedProcess:
         yield from self._look_at_threads(from_outside=from_outside)
 
     def look(self, *, rang: bool, has_new_tables: bool) -> Iterator[Happening]:
-        """What has happened since the last look; has_ended is true after the last one. rang: somebody wants to
-        be looked at, perhaps since a ring gets full."""
+        """What has happened since the last look; has_ended is true after the last one. rang: somebody wants
+        to be looked at, perhaps since a ring gets full."""
         now = time.monotonic()
         changes = self.area.field("changes")
         is_forced = changes != self._changes_seen and now >= self._next_forced_map

@@ -7,7 +7,6 @@ them, takes samples out of the rings. What fails here ends the recording, never 
 from __future__ import annotations
 
 import os
-import re
 import resource
 import subprocess
 import threading
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from unspool.capture import launch
 from unspool.capture.errors import CaptureError
-from unspool.capture.followed_process import FollowedProcess, Settings
+from unspool.capture.followed_process import FollowedProcess
 from unspool.capture.mapped_code import CodeFiles
 from unspool.capture.memory_map import MemoryMap
 from unspool.capture.program import Program, find_program
@@ -48,12 +47,10 @@ _USE_PERF = "--via perf can watch it"
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    """rate: Hz. follow: children too. block: samples are dropped whose innermost frame lies in a file whose
-    path this finds."""
+    """rate: Hz. follow: children too."""
 
     rate: int = DEFAULT_RATE
     follow: bool = True
-    block: re.Pattern[str] | None = None
 
 
 class InProcessCapture:
@@ -150,7 +147,7 @@ class InProcessCapture:
     def happenings(self) -> Iterator[Happening]:
         """What happens, until the command (not what it has started) has ended, or stop was called."""
         if self.program is not None and self.program.obstacle is not None:
-            yield Problem(None, self.program.obstacle)
+            yield Problem(None, f"{self.program.obstacle}; {self.program.remedy}")
         status = None
         while status is None and time.monotonic() < self._stop_time:
             self._memory.beat()
@@ -236,9 +233,10 @@ class InProcessCapture:
             yield from self._end(other, None)
         parent_pid = area.field("parent_pid")
         parent = next((p for p in self._followed.values() if p.pid == parent_pid), None)
-        settings = Settings(self.settings.rate, self.settings.block)
         try:
-            process = FollowedProcess(self._memory, area, pid, self.files, settings, self._rights, parent)
+            process = FollowedProcess(
+                self._memory, area, pid, self.files, self.settings.rate, self._rights, parent
+            )
         except (ProcessLookupError, PermissionError, FileNotFoundError):
             self._memory.free_area(number)
             return

@@ -24,18 +24,26 @@ _SCRIPT_LINE = 256  # bytes of a script's first line that the kernel looks at
 _SCRIPT_DEPTH = 5  # scripts that are run by scripts
 _DT_NEEDED = 1
 _DYNAMIC_ENTRY = struct.Struct("<QQ")
-_WITH_PERF = "--via perf can watch it"
+_PERF = "--via perf can watch it"
+_PERF_AS_ROOT = f"as root, {_PERF}"
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """file: what the kernel runs in the end (for a script its interpreter). obstacle: why the agent can't be
-    preloaded, None = it can. preload_first: libraries that insist on being loaded before any other."""
+    preloaded, None = it can; remedy: what can be done then. preload_first: libraries that insist on being
+    loaded before any other."""
 
     path: str
     file: str
-    obstacle: str | None
+    obstacle: str | None = None
+    remedy: str = ""
     preload_first: tuple[str, ...] = ()
+
+    @property
+    def needs_perf(self) -> bool:
+        """Nothing but perf can watch it, and perf might."""
+        return _PERF in self.remedy
 
 
 class CommandError(CaptureError):
@@ -59,8 +67,7 @@ def find_program(command: str) -> Program:
     if not stat.S_ISREG(mode) or not os.access(path, os.X_OK):
         remedy = "name a program" if stat.S_ISDIR(mode) else f"make it executable: chmod +x {path}"
         raise CommandError(f"{path} is no executable file", remedy, NOT_EXECUTABLE)
-    file = _interpreter_of_script(path)
-    return Program(path, file, *_preloadable(file))
+    return _examined(path, _interpreter_of_script(path))
 
 
 def _interpreter_of_script(path: str) -> str:
@@ -83,30 +90,30 @@ def _interpreter_of_script(path: str) -> str:
     return path
 
 
-def _preloadable(file: str) -> tuple[str | None, tuple[str, ...]]:
-    """(why not, what to preload before)."""
+def _examined(path: str, file: str) -> Program:
+    """With what stands in the way of preloading."""
     if not os.access(file, os.R_OK):
-        return f"{file} may not be read, so that nothing is known of it; as root, {_WITH_PERF}", ()
+        obstacle = f"{file} may not be read, so that nothing is known of it"
+        return Program(path, file, obstacle, _PERF_AS_ROOT)
     try:
         with Binary.open(file) as binary:
-            return _obstacle(file, binary), _sanitizers(binary)
+            if binary.arch != platform.machine():
+                obstacle = f"{file} is a program for {binary.arch}"
+                return Program(path, file, obstacle, "run unspool on such a machine")
+            if binary.interpreter is None:
+                obstacle = f"{file} is statically linked, so that nothing can be preloaded into it"
+                return Program(path, file, obstacle, _PERF)
+            if _is_privileged(file):
+                obstacle = (
+                    f"{file} runs with rights of its own (set-user-ID, set-group-ID or capabilities), so "
+                    "that nothing may be preloaded into it"
+                )
+                return Program(path, file, obstacle, _PERF_AS_ROOT)
+            return Program(path, file, preload_first=_sanitizers(binary))
     except BinaryError as error:
         if "32-bit" in error.what:
-            return f"{file} is a 32-bit program; unspool walks 64-bit ones only", ()
-        return f"{file} can't be preloaded into: {error.what}; {_WITH_PERF}", ()
-
-
-def _obstacle(file: str, binary: Binary) -> str | None:
-    if binary.arch != platform.machine():
-        return f"{file} is a program for {binary.arch}; run unspool on such a machine"
-    if binary.interpreter is None:
-        return f"{file} is statically linked, so that nothing can be preloaded into it; {_WITH_PERF}"
-    if _is_privileged(file):
-        return (
-            f"{file} runs with rights of its own (set-user-ID, set-group-ID or capabilities), so that "
-            f"nothing may be preloaded into it; as root, {_WITH_PERF}"
-        )
-    return None
+            return Program(path, file, f"{file} is a 32-bit program", "unspool walks 64-bit ones only")
+        return Program(path, file, f"{file} can't be preloaded into: {error.what}", _PERF)
 
 
 def _is_privileged(file: str) -> bool:

@@ -4,17 +4,17 @@ code was where.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unspool.capture.blocklist import selected
 from unspool.capture.code_history import CodeHistory
 from unspool.capture.mapped_code import MappedCode
 from unspool.capture.sample_weights import ThreadClocks
-from unspool.capture.samples import CodeMap, Flag, Lost, SampleBatch
+from unspool.capture.samples import CodeMap, Flag, SampleBatch
 from unspool.core_session import RingSamples
 
 _TIMER, _OUTSIDE = 1, 2  # enum unspool_trigger
@@ -28,12 +28,11 @@ class _Pending(NamedTuple):
 
 
 class SampleBuffer:
-    """period: ns of CPU time between two samples. block: as in CaptureSettings."""
+    """period: ns of CPU time between two samples."""
 
-    def __init__(self, pid: int, period: int, block: re.Pattern[str] | None) -> None:
+    def __init__(self, pid: int, period: int) -> None:
         self.clocks = ThreadClocks(period)
         self._pid = pid
-        self._block = block
         self._pending: list[_Pending] = []
 
     def take(
@@ -56,7 +55,7 @@ class SampleBuffer:
             _Pending(ring, tids, self.clocks.weights(tids, cpu, system, by_event, is_at_call))
         )
 
-    def give_out(self, code_map: CodeMap, history: CodeHistory) -> Iterator[SampleBatch | Lost]:
+    def give_out(self, code_map: CodeMap, history: CodeHistory) -> Iterator[SampleBatch]:
         """All of them, under this map."""
         pending, self._pending = self._pending, []
         for ring, tids, weights in pending:
@@ -81,38 +80,4 @@ class SampleBuffer:
             )
             counts = weights > 0
             if counts.any():
-                yield from self._without_blocked(batch if counts.all() else selected(batch, counts))
-
-    def _without_blocked(self, batch: SampleBatch) -> Iterator[SampleBatch | Lost]:
-        if self._block is None:
-            yield batch
-            return
-        blocked = np.array([bool(self._block.search(file.path)) for file in batch.code_map.files])
-        files, _ = batch.code_map.resolve(batch.addresses, batch.is_return)
-        has_frames = batch.offsets[1:] > batch.offsets[:-1]
-        drop = np.zeros(len(batch), np.bool_)
-        drop[has_frames] = blocked[files[batch.offsets[:-1][has_frames].astype(np.int64)]]
-        if drop.any():
-            reason = "interrupted in a file that is on the blocklist"
-            yield Lost(self._pid, None, reason, int(drop.sum()), int(batch.times[-1]))
-        if not drop.all():
-            yield selected(batch, ~drop)
-
-
-def selected(batch: SampleBatch, chosen: NDArray[np.bool_]) -> SampleBatch:
-    """Only the chosen samples (bool[n])."""
-    lengths = np.diff(batch.offsets)
-    frames = np.repeat(chosen, lengths.astype(np.int64))
-    return SampleBatch(
-        pid=batch.pid,
-        event=batch.event,
-        times=batch.times[chosen],
-        tids=batch.tids[chosen],
-        weights=batch.weights[chosen],
-        ends=batch.ends[chosen],
-        flags=batch.flags[chosen],
-        offsets=np.concatenate([np.zeros(1, np.uint64), np.cumsum(lengths[chosen], dtype=np.uint64)]),
-        addresses=batch.addresses[frames],
-        how=batch.how[frames],
-        code_map=batch.code_map,
-    )
+                yield selected(batch, counts)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from unspool.capture import CaptureError
+from unspool.capture.blocklist import without_blocked
 from unspool.capture.in_process import EVENTS, CaptureSettings, InProcessCapture
 from unspool.profile import RecordingError, RecordingWriter
 from unspool.profile.naming import name_again
@@ -31,7 +32,10 @@ from unspool.symbols import Symbolizer
 
 
 class _Helper:
-    def __init__(self, options: dict[str, Any], capture: InProcessCapture) -> None:
+    def __init__(
+        self, options: dict[str, Any], capture: InProcessCapture, block: re.Pattern[str] | None
+    ) -> None:
+        self._block = block
         self._pid = int(options["pid"])
         self._folder = Path(options["folder"])
         self._capture = capture
@@ -57,7 +61,7 @@ class _Helper:
             with RecordingWriter.create(path, meta, EVENTS) as self._writer:
                 _say({"session": self._capture.path})
                 threading.Thread(target=self._listen, name="requests", daemon=True).start()
-                for happening in self._capture.happenings():
+                for happening in without_blocked(self._capture.happenings(), self._block):
                     self._writer.add(happening)
                 self._writer.finish(self._symbolizer, self._capture.files.opened())
         except RecordingError as error:
@@ -114,14 +118,14 @@ def main() -> None:
     try:
         options = json.loads(sys.argv[1])
         block = None if options["block"] is None else re.compile(options["block"])
-        capture = InProcessCapture(CaptureSettings(options["rate"], block=block))
+        capture = InProcessCapture(CaptureSettings(options["rate"]))
     except re.error as error:
         _say({"error": f"{options['block']!r} is no regular expression: {error}"})
     except CaptureError as error:
         _say({"error": str(error)})
     else:
         with closing(capture):
-            _Helper(options, capture).run()
+            _Helper(options, capture, block).run()
 
 
 if __name__ == "__main__":

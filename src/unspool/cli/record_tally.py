@@ -27,11 +27,11 @@ class Tally:
     cut: int = 0
     weight: int = 0
     processes: int = 0
-    threads: int = 0
     lost: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     _of_thread: dict[tuple[int, int], int] = field(default_factory=dict)
     _of_ended: int = 0
+    _ended: int = 0  # threads
 
     def add(self, happening: Happening) -> None:
         match happening:
@@ -45,15 +45,21 @@ class Tally:
                 self.processes += 1
                 for key in [key for key in self._of_thread if key[0] == happening.pid]:
                     self._of_ended += self._of_thread.pop(key)
+                    self._ended += 1
             case ThreadTime():
                 self._of_thread[happening.pid, happening.tid] = happening.user + happening.system
             case ThreadEnded():
-                self.threads += 1
+                self._ended += 1
                 self._of_ended += self._of_thread.pop((happening.pid, happening.tid), 0)
             case Lost():
                 self.lost[happening.reason] += happening.count
             case Problem():
                 self.problems.append(happening.text)
+
+    @property
+    def threads(self) -> int:
+        """How many there were; tid 0 stands for no thread."""
+        return self._ended + sum(tid > 0 for _, tid in self._of_thread)
 
     @property
     def cpu_time(self) -> int:
