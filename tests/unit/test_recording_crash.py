@@ -17,6 +17,10 @@ import pytest
 from tests.recordings import Recording
 from unspool.profile import Profile, RecordingError
 
+OWN_MOUNTS = (
+    ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+)
+
 # Writes samples whose weight is 1 until it is killed, one at a time, and says how many it has written when.
 WRITER = """
 import sys, time
@@ -79,7 +83,7 @@ exec "$2" -m unspool query "$1/r.unspool" "SELECT count(*) FROM samples" --csv
 
 def queried_where_nothing_can_be_written(folder: Path) -> subprocess.CompletedProcess[str]:
     """Root may write into any directory, so the file system refuses."""
-    command = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", folder, sys.executable]
+    command = [*OWN_MOUNTS, "sh", "-c", READ_ONLY, "sh", folder, sys.executable]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 77, done.stderr
     return done
@@ -134,7 +138,7 @@ mount -t tmpfs -o size=300k none {tmp_path} || exit 77
 {sys.executable} -c "$1" {tmp_path}/full.unspool
 {sys.executable} -m unspool query {tmp_path}/full.unspool "SELECT count(*) FROM samples" --csv
 """
-    command = ["unshare", "--mount", "sh", "-c", script, "sh", FULL_DISK]
+    command = [*OWN_MOUNTS, "sh", "-c", script, "sh", FULL_DISK]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": "."})
     assert done.returncode != 77, done.stderr
     committed, message, _, counted = done.stdout.splitlines()
