@@ -24,8 +24,9 @@ setup: test-packages $(VENV)/.development $(VENV)/.unspool ## Install what build
 
 test: lint core-tests core-tests-threads core-tests-aarch64 pytest ## Run every check: lint, types, the core's tests, the Python tests
 
-demo: run-packages $(VENV)/.unspool ## Print the stacks of a running server, with inlined calls
+demo: run-packages $(VENV)/.unspool ## Print the stacks of a running server; record a program, draw its flame graph
 	@$(PYTHON) examples/server_stacks.py
+	@$(PYTHON) examples/flame_graph.py
 
 lint: setup ## Check style, types, formatting and the direction of imports
 	ruff check
