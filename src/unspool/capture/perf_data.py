@@ -49,6 +49,7 @@ class PerfData:
         self.path = path
         self.problems: list[str] = []
         self.notes: list[str] = []
+        self.started: int | None = None
         self._file, size, written = _open(path)
         try:
             self._begin(size, written, sysroots, progress)
@@ -74,6 +75,7 @@ class PerfData:
                 f"{self.path} tells of no event", "it is damaged, or perf record recorded nothing"
             )
         self.arch = self._architecture()
+        self._written = written
         self._is_local = self._header.hostname in ("", platform.node())
         self._files = RecordedFiles(
             self.arch,
@@ -117,6 +119,8 @@ class PerfData:
             yield from self._with_jit_names(follower.follow(order.take()))
         yield from self._with_jit_names(follower.follow(order.take(everything=True)))
         yield from follower.finish(order.latest)
+        if self._written is not None:
+            self.started = self._written - (order.latest - follower.begin)
         self._tell(follower.throttled)
         yield from (Problem(None, text) for text in self.problems + self.notes)
 

@@ -9,6 +9,7 @@ import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from unspool.capture.errors import CaptureError
@@ -135,6 +136,15 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
 
 
 # ---------------------------------------------------------------- reading
+
+
+def is_perf_data(path: str) -> bool:
+    """Whether a file begins as what perf record writes."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def read_header(file: BinaryIO, path: str, size: int | None) -> PerfHeader:

@@ -49,7 +49,7 @@ class _Process:
 @dataclass
 class ProcessFollower:
     """events: as they are in the recording; find: opens the file of a mapping; threads: to walk with.
-    throttled: how often the kernel stopped an event for a while."""
+    throttled: how often the kernel stopped an event for a while. begin: time of the first sample."""
 
     arch: str
     events: list[EventAttributes]
@@ -57,17 +57,17 @@ class ProcessFollower:
     tables: Tables
     threads: int = 2
     throttled: int = 0
+    begin: int = 0
     processes: dict[int, _Process] = field(default_factory=dict)
     _parents: dict[int, int] = field(default_factory=dict)
     _cpu_times: dict[tuple[int, int], int] = field(default_factory=dict)  # that events have counted
     _ended_threads: deque[Exited] = field(default_factory=deque)
-    _begin: int = 0  # time of the first sample
     _waiting: dict[int, list[SampleSet]] = field(default_factory=dict)
 
     def follow(self, window: Window) -> Iterator[Happening]:
         """All that happened in a window, which no earlier one overlaps."""
-        if not self._begin and window.samples:
-            self._begin = min(int(part.samples.times.min()) for part in window.samples)
+        if not self.begin and window.samples:
+            self.begin = min(int(part.samples.times.min()) for part in window.samples)
         self._waiting = _by_process(window.samples)
         now = max((int(part.samples.times.max()) for part in window.samples), default=0)
         for record in window.others:
@@ -203,7 +203,7 @@ class ProcessFollower:
 
     def _time(self, time: int) -> int:
         """What perf tells of before it began, at time 0, counts as the beginning."""
-        return time or self._begin
+        return time or self.begin
 
     # ------------------------------------------------------------ samples
 

@@ -1,15 +1,19 @@
 """`unspool import`: a recording from what `perf record` has written."""
 
 import sys
+import tempfile
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from unspool.capture import CaptureError
 from unspool.capture.perf_data import PerfData
+from unspool.capture.perf_header import is_perf_data
 from unspool.capture.samples import Lost, SampleBatch
 from unspool.cli.downloads import Downloads
 from unspool.cli.stack_text import printable
@@ -76,8 +80,7 @@ def import_(
             f"{len(notes) - _NOTES_SHOWN} more notes: unspool query {output} 'select * from problems'",
             err=True,
         )
-    for problem in problems:
-        click.echo(click.style(f"damaged: {printable(problem)}", fg="red"), err=True)
+    _tell_damage(problems)
     lost = f", {counts.lost} lost" if counts.lost else ""
     click.echo(
         f"{output}: {counts.samples} samples ({counts.complete} complete, {counts.guessed} guessed, "
@@ -92,6 +95,25 @@ def import_(
 def default_output(perf_data: str) -> str:
     """Beside nothing but in the current folder, named for what is imported."""
     return "perf.unspool" if perf_data == "-" else f"{Path(perf_data).name}.unspool"
+
+
+@contextmanager
+def as_recording(path: str) -> Iterator[str]:
+    """For verbs that look at recordings: the path itself, or if it is of a perf.data file, that of a
+    recording made of it, which lives as long as the context. Raises CaptureError, RecordingError."""
+    if not is_perf_data(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="unspool-") as folder:
+        recording = str(Path(folder) / f"{Path(path).name}.unspool")
+        _, problems, _ = import_perf_data(path, recording, (), Symbolizer(progress=Downloads()))
+        _tell_damage(problems)
+        yield recording
+
+
+def _tell_damage(problems: list[str]) -> None:
+    for problem in problems:
+        click.echo(click.style(f"damaged: {printable(problem)}", fg="red"), err=True)
 
 
 def import_perf_data(
@@ -111,6 +133,9 @@ def import_perf_data(
                         counts.add(happening)
                     elif isinstance(happening, Lost):
                         counts.lost += happening.count
+                if source.started is not None:
+                    started = datetime.fromtimestamp(source.started / 1e9, UTC)
+                    writer.set_meta({"started": started.isoformat(timespec="milliseconds")})
                 writer.finish(symbolizer, source.opened, progress.naming)
             except KeyboardInterrupt:
                 for path in (output, f"{output}-wal", f"{output}-shm"):

@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 
 from unspool.cache import Cache
+from unspool.capture import CaptureError
+from unspool.cli.import_ import as_recording
 from unspool.cli.stack_text import printable
 from unspool.export import ExportError, write
 from unspool.profile import Profile, RecordingError
@@ -19,14 +21,15 @@ _FOLDER = "view"
 @click.command("view", short_help="A recording's flame graph in the browser.")
 @click.argument("file", type=click.Path())
 def view(file: str) -> None:
-    """Show the flame graph of the recording FILE in the browser, and print where it was written.
+    """Show the flame graph of FILE, a recording or a perf.data file, in the browser, and print where it is.
 
     It is one HTML file that needs nothing else; `unspool export` writes it to where you say.
     """
     try:
         path = _place(Path(file))
-        write(Profile.open(file), path)
-    except (RecordingError, ExportError) as error:
+        with as_recording(file) as recording:
+            write(Profile.open(recording), path)
+    except (CaptureError, RecordingError, ExportError) as error:
         raise click.ClickException(printable(str(error))) from None
     click.echo(path)
     if not _has_display():
