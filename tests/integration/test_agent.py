@@ -247,7 +247,7 @@ def test_a_full_ring_loses_samples_and_counts_them(program: Path) -> None:
         process = session.start(program, "burn", "0.5", "2000")
         session.serve(lambda: bool(session.processes) and only(session).state is AreaState.RUNNING)
         watched = only(session)
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
         session.drain(watched)
     lost = watched.lost(LostReason.RING_FULL)
     assert len(watched.samples) <= (1 << 17) // (2000 * 9)
@@ -299,7 +299,7 @@ def test_agents_stop_when_the_unspool_process_has_died(program: Path) -> None:
         session.memory.header["heartbeat"] = time.monotonic_ns() - 6 * 10**9
         while watched.state is AreaState.RUNNING:
             assert process.poll() is None
-        assert process.communicate(timeout=60) == ("ok\n", "")
+        assert process.communicate(timeout=180) == ("ok\n", "")
 
 
 def test_a_quiet_agent_takes_no_samples(program: Path) -> None:
@@ -358,7 +358,7 @@ def test_without_a_free_area_the_program_runs_unsampled(program: Path) -> None:
     with AgentSession() as session:
         session.memory.header["claims"][:] = 1
         process = session.start(program, "burn", "0.05")
-        assert process.communicate(timeout=30) == ("ok\n", "")
+        assert process.communicate(timeout=180) == ("ok\n", "")
         assert session.memory.new_refusals() == [(process.pid, Refusal.NO_AREA)]
 
 

@@ -129,7 +129,7 @@ def stack_used(session: AgentSession) -> int:
 def test_handlers_use_half_of_their_stack_at_most(tmp_path: Path) -> None:
     """Where code has to be followed, and where CFI has to be run."""
     programs = [
-        build(tmp_path, "sampled.c", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"),
+        build(tmp_path, "sampled.c", "-g0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"),
         build(tmp_path, "sampled.c", "-fno-omit-frame-pointer"),
     ]
     most = 0
