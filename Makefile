@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 CORE_SOURCES = $(wildcard core/src/*.[chS] core/src/agent/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle proof stack-proof perf-proof fuzz-smoke bench bench-stack bench-viewer format clean
+.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle oracle-aarch64 proof stack-proof perf-proof fuzz-smoke bench bench-stack bench-viewer format clean
 .PHONY: run-packages test-packages
 
 help: ## List the targets
@@ -52,6 +52,10 @@ pytest: setup ## Run the Python tests
 oracle: setup ## Single-step programs, compare every stack with the true one, write docs/exactness.md
 	$(PYTHON) -m tests.oracle.peers out/oracle/peers.json
 	$(PYTHON) -m tests.oracle --jobs 2 --write-docs
+
+oracle-aarch64: setup ## The same for aarch64 programs in an emulator; musl's need zig, which this installs
+	$(PYTHON) -m pip install -q --group oracle
+	$(PYTHON) -m tests.oracle.aarch64 --write-docs
 
 proof: setup ## Compare unwind tables with readelf's rows, and symbols with llvm-symbolizer's, in many real files
 	$(PYTHON) -m tests.proof.readelf_proof

@@ -1,7 +1,7 @@
 """The aarch64 half of the oracle: the same programs, cross-compiled, in an emulated processor (emulator/).
 Reports and exits as tests.oracle does, and writes the same JSON, with the architecture in each combination.
 
-    python -m tests.oracle.aarch64 [--quick] [--only TEXT] [--top N] [--json FILE]
+    python -m tests.oracle.aarch64 [--quick] [--only TEXT] [--top N] [--json FILE] [--write-docs]
 
 Needs the cross compilers. Programs with musl are built where zig can be had (the package ziglang).
 """
@@ -17,7 +17,8 @@ from time import monotonic
 from typing import Any
 
 from tests.oracle.__main__ import READERS, head, line, problems, show_kinds, total, write_json
-from tests.oracle.emulating import Images, build_emulator, emulate
+from tests.oracle.document_aarch64 import write_aarch64
+from tests.oracle.emulating import SIGNAL_MEAN, Images, build_emulator, emulate
 from tests.oracle.kinds import VERDICTS, Kind, collect
 
 OUT = Path(__file__).parent.parent.parent / "out" / "oracle-aarch64"
@@ -58,8 +59,8 @@ QUICK = {  # what CI runs
     "strings": "gcc-O1-dynamic-pac",
     "trampoline": "gcc-O2",
 }
-# What musl does not have: swapcontext, on_exit, mallinfo, rawmemchr; nested functions. Its sigsetjmp keeps its own
-# return address in the buffer for a while, where the truth can't follow (signals).
+# What musl does not have: swapcontext, on_exit, mallinfo, rawmemchr; nested functions. Its sigsetjmp
+# keeps the return address in its buffer for a while, where the truth can't follow (signals).
 MUSL_LACKS = {"coroutines", "lifetime", "memory", "strings", "trampoline", "signals"}
 NOT_STATIC = {"lifetime"}  # it opens a library at run time
 GCC_ONLY = {"trampoline"}  # nested functions
@@ -155,6 +156,7 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="combinations whose name holds TEXT")
     parser.add_argument("--top", type=int, default=30, metavar="N", help="kinds to show (30)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
+    parser.add_argument("--write-docs", action="store_true", help="write its part of docs/exactness.md")
     options = parser.parse_args()
     chosen = [c for c in combinations() if options.only in c.name and (c.quick or not options.quick)]
     if not chosen:
@@ -169,6 +171,8 @@ def main() -> int:
     show_kinds(kinds, options.top)
     if options.json:
         write_json(options.json, all_results, kinds)
+    if options.write_docs:
+        write_aarch64(all_results, kinds, SIGNAL_MEAN)
     seconds = monotonic() - started
     rate = everything["steps"] / seconds
     print(f"\n{everything['steps']:,} steps in {seconds:.0f} s, {rate:,.0f} a second")

@@ -25,6 +25,7 @@ READERS = {
     "copy": "With all registers and a copy of the stack, as perf has it",
     "batch": "With pc, sp, fp and a copy of the stack",
 }
+LAST_PART = "# aarch64"  # tests.oracle.aarch64 writes it
 # Where no walk can be right: by the start of the name of the function, or of its file.
 IN_LIBC_OR_PROGRAM = ("libc.so.6 ", "(program) ")
 UNWINDER = "libgcc_s.so.1 "
@@ -111,29 +112,38 @@ LIMITS = """
 """
 
 
-def _percent(part: int, whole: int) -> str:
+def put_part(text: str) -> None:
+    """Write the last part of the page, when text begins with its heading, or all that is before it."""
+    page = DOCUMENT.read_text() if DOCUMENT.exists() else ""
+    before, mark, _ = page.partition(f"\n{LAST_PART}\n")
+    is_last = text.startswith(f"{LAST_PART}\n")
+    kept = page[len(before) :] if mark else ""
+    DOCUMENT.write_text(f"{before.rstrip()}\n\n{text}" if is_last else text + kept)
+
+
+def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.4f} %" if whole else "-"
 
 
-def _sum(results: dict[str, Any], reader: str, verdicts: tuple[str, ...]) -> int:
+def sum_of(results: dict[str, Any], reader: str, verdicts: tuple[str, ...]) -> int:
     return sum(int(results[reader][verdict]) for verdict in verdicts)
 
 
-def _table(all_results: dict[str, dict[str, Any]], reader: str) -> list[str]:
+def table(all_results: dict[str, dict[str, Any]], reader: str) -> list[str]:
     lines = ["", f"### {READERS[reader]}", ""]
     lines.append("| combination | steps | pcs | checks | " + " | ".join(COLUMNS) + " |")
     lines.append("|---|" + "--:|" * (3 + len(COLUMNS)))
     totals: Counter[str] = Counter()
     for name, results in all_results.items():
         row = {key: results[key] for key in ("steps", "distinct_pcs", "checks")}
-        row |= {column: _sum(results, reader, verdicts) for column, verdicts in COLUMNS.items()}
+        row |= {column: sum_of(results, reader, verdicts) for column, verdicts in COLUMNS.items()}
         totals.update(row)
         lines.append(f"| {name} | " + " | ".join(f"{value:,}" for value in row.values()) + " |")
     lines.append("| **all** | " + " | ".join(f"**{value:,}**" for value in totals.values()) + " |")
     return lines
 
 
-def _reasons(all_results: dict[str, dict[str, Any]]) -> list[str]:
+def reasons(all_results: dict[str, dict[str, Any]]) -> list[str]:
     lines = ["", "### Why stacks were cut", ""]
     lines += ["| reason | all registers | copy | pc, sp, fp |", "|---|--:|--:|--:|"]
     for end in range(1, 8):
@@ -185,10 +195,10 @@ def _outside(all_results: dict[str, dict[str, Any]], kinds: list[Kind]) -> list[
     impossible, beyond = _impossible(kinds), _beyond_copies(kinds)
     for reader, title in READERS.items():
         checks = sum(results["checks"] for results in all_results.values())
-        exact = sum(_sum(results, reader, COLUMNS["exact"]) for results in all_results.values())
-        right = exact + sum(_sum(results, reader, ("guessed_right",)) for results in all_results.values())
+        exact = sum(sum_of(results, reader, COLUMNS["exact"]) for results in all_results.values())
+        right = exact + sum(sum_of(results, reader, ("guessed_right",)) for results in all_results.values())
         left = checks - sum(counts[reader] for counts in impossible.values()) - beyond[reader]
-        shares = (_percent(part, whole) for part, whole in ((exact, checks), (exact, left), (right, checks)))
+        shares = (percent(part, whole) for part, whole in ((exact, checks), (exact, left), (right, checks)))
         lines.append(f"| {title} | {checks:,} | " + " | ".join(shares) + " |")
     return lines
 
@@ -280,7 +290,7 @@ def _recordings() -> list[str]:
     return lines
 
 
-def _commit() -> str:
+def commit() -> str:
     """The last change of what decides the results, which the working tree must not go beyond."""
     root = DOCUMENT.parent.parent
     asked = ["git", "-C", str(root), "log", "-1", "--format=%h of %cs", "--", *DECIDES]
@@ -294,10 +304,10 @@ def write_document(all_results: dict[str, dict[str, Any]], kinds: list[Kind], co
     are to be stepped; the document says how many were."""
     steps = sum(results["steps"] for results in all_results.values())
     scope = f"This run: {len(all_results):,} of {combinations:,} combinations of a program and a build, "
-    scope += f"{steps:,} instructions,\nwith the core of commit {_commit()}."
+    scope += f"{steps:,} instructions,\nwith the core of commit {commit()}."
     special = {
         verdict: sum(
-            _sum(results, reader, (verdict,)) for results in all_results.values() for reader in READERS
+            sum_of(results, reader, (verdict,)) for results in all_results.values() for reader in READERS
         )
         for verdict in ("rewritten", "destination")
     }
@@ -307,8 +317,8 @@ def write_document(all_results: dict[str, dict[str, Any]], kinds: list[Kind], co
     } | {reader: f"{count:,}" for reader, count in _beyond_copies(kinds).items()}
     text = TEXT.format(scope=scope, special=SPECIAL.format(**special) if any(special.values()) else "")
     parts = [text.rstrip() + "\n", *_outside(all_results, kinds)]
-    parts += [*_reasons(all_results), IMPOSSIBLE_TEXT.format(**said).rstrip(), *_kinds(kinds)]
+    parts += [*reasons(all_results), IMPOSSIBLE_TEXT.format(**said).rstrip(), *_kinds(kinds)]
     parts += [*_recordings(), *_peers(), LIMITS, "## Every combination"]
     for reader in READERS:
-        parts += _table(all_results, reader)
-    DOCUMENT.write_text("\n".join(parts) + "\n")
+        parts += table(all_results, reader)
+    put_part("\n".join(parts) + "\n")
