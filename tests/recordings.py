@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.elf_writer import Section, elf_file
 from unspool import Binary, How, Location, StackEnd, Symbolizer
 from unspool.capture.samples import (
     BinaryKind,
@@ -145,18 +146,13 @@ class Recording:
     def finish(self) -> Profile:
         """Names all frames, and reads what was written."""
         with self.writer:
-            opened = {PROGRAM: _NO_BINARY}
+            opened = {PROGRAM: NO_BINARY}
             self.writer.finish(SyntheticNames(self._functions), opened)
         return Profile.open(str(self.path))
 
 
-class _NoBinary:
-    """Stands for the program's file, which nobody reads."""
-
-    path = PROGRAM.path
-
-
-_NO_BINARY: Binary = _NoBinary()  # type: ignore[assignment]
+# Stands for the program's file: names come from SyntheticNames.
+NO_BINARY = Binary.from_bytes(elf_file([Section(".text")]), PROGRAM.path)
 
 
 def named(profile: Profile, weights: NDArray[np.int64]) -> dict[str, int]:

@@ -323,6 +323,23 @@ def test_interrupted_naming_leaves_no_names(program: Path, tmp_path: Path, when:
     assert names(path) == ["inner", "outer"]
 
 
+def test_a_function_without_a_name_is_called_by_where_it_begins(program: Path, tmp_path: Path) -> None:
+    """Its unwind information says where: all its addresses are one function."""
+    outer, main = address_of(program, "outer"), address_of(program, "main")
+    run("strip", "--strip-all", str(program))
+    path = recorded(tmp_path / "r.unspool", identity(program), [outer + 1, main, outer + 3, 0x20])
+    assert names(path) == [
+        f"program+{outer:#x}",
+        f"program+{main:#x}",
+        f"program+{outer:#x}",
+        "program+0x21",  # the file's header: nothing begins there
+    ]
+    profile = Profile.open(str(path))
+    assert profile.functions.count(f"program+{outer:#x}") == 1
+    assert not profile.function_is_named.any()
+    assert state(path) == "none"
+
+
 def test_binaries_that_are_open_are_used(program: Path, tmp_path: Path) -> None:
     """The source may hold files that nobody finds any more."""
     file = identity(program)

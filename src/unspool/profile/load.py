@@ -222,8 +222,10 @@ class _Loader:
 
     def _names(self, frames: dict[str, Any], binaries: list[CodeFile]) -> dict[str, Any]:
         functions, of_binary = [], []
-        for name, binary in self._table("functions", "name, binary"):
+        is_named = []
+        for name, raw_name, binary in self._table("functions", "name, raw_name, binary"):
             _check_integers(binary)
+            is_named.append(raw_name is not None)
             _check_optional(binary, len(binaries), "a binary")
             functions.append(str(name))
             of_binary.append(-1 if binary is None else binary)
@@ -255,7 +257,7 @@ class _Loader:
             "line_number": np.insert(line, insert_at, 0).astype(np.int32),
             "functions": functions + [name for name, _ in made],
             "function_binary": np.array(of_binary, np.int32),
-            "function_is_named": np.arange(named + len(made)) < named,
+            "function_is_named": np.array(is_named + [False] * len(made), np.bool_),
             "files": files,
         }
 

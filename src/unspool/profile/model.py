@@ -95,10 +95,11 @@ class Profile:
 
     Names of frame i: [line_offsets[i] : line_offsets[i + 1]] (int64[f + 1]), at least one, the innermost
     inlined function first, the physical function last: line_function int32[k], line_file int32[k] (-1: not
-    known), line_number int32[k] (0: not known). A frame without a name has a function "libfoo.so+0x1234".
+    known), line_number int32[k] (0: not known). A function without a name is called by
+    where it begins, "libfoo.so+0x1200", if its binary says that, else by the frame's address.
 
     functions, files: their names; functions of different binaries may have the same. function_binary:
-    int32[functions], -1: JIT code with a name. function_is_named: bool[functions], False: "libfoo.so+0x1234".
+    int32[functions], -1: JIT code with a name. function_is_named: bool[functions], False: "libfoo.so+0x1200".
     """
 
     path: str

@@ -8,17 +8,20 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.binaries import Binary
+from unspool.binaries import Binary, BinaryError
 from unspool.capture.samples import BinaryKind, CodeFile
 from unspool.profile.binary_search import FoundBinary, find_binary
 from unspool.profile.database import open_for_writing, translated
 from unspool.profile.process_book import text
 from unspool.symbols import Location, Symbolizer
+from unspool.unwind.function_starts import function_starts
+from unspool.unwind.table_cache import cached_table
 
 _AT_ONCE = 20_000  # frames that are looked up together
 _KERNEL_UNKNOWN = "[kernel, caller unknown]"
@@ -124,7 +127,7 @@ class Namer:
             if found.binary is None:
                 self._set_state(number, state, None, note)
             else:
-                state, note = self._name(number, found.binary, note)
+                state, note = self._name(number, file, found.binary, note)
                 if opened is None:
                     found.binary.close()
             results.append((file, state, note))
@@ -140,12 +143,12 @@ class Namer:
             for number, path, build_id, arch, kind, *rest in self._connection.execute(sql)
         ]
 
-    def _name(self, number: int, binary: Binary, note: str) -> tuple[str, str]:
+    def _name(self, number: int, file: CodeFile, binary: Binary, note: str) -> tuple[str, str]:
         sql = "SELECT id, address, is_return_address FROM frames WHERE binary = ? ORDER BY id"
         frames = np.array(self._connection.execute(sql, (number,)).fetchall(), np.int64).reshape(-1, 3)
         for start in range(0, len(frames), _AT_ONCE):
             part = frames[start : start + _AT_ONCE]
-            self._write(number, part[:, 0], self._locations(binary, part))
+            self._write(number, part[:, 0], self._locations(binary, part, PurePosixPath(file.path).name))
             self._done += len(part)
             self._progress(NamingProgress(self._done, self._total, binary.path))
         findings = self._symbolizer.findings(binary, ask_packages=False)
@@ -154,9 +157,10 @@ class Namer:
         self._set_state(number, state, findings.debug_file, note)
         return state, note
 
-    def _locations(self, binary: Binary, frames: NDArray[np.int64]) -> list[tuple[Location, ...]]:
+    def _locations(self, binary: Binary, frames: NDArray[np.int64], name: str) -> list[tuple[Location, ...]]:
         """For frames (id, address, is_return_address). Nobody called what lies below some first functions of
-        a stack: these begin at the return address itself."""
+        a stack: these begin at the return address itself. A function without a name is called by where it
+        begins, in the file of that name."""
         ids, addresses, is_return = frames[:, 0], frames[:, 1].view(np.uint64), frames[:, 2].astype(np.uint64)
         found = self._symbolizer.lookup_many(binary, addresses - is_return)
         locations = [found.chains[which] for which in found.which.tolist()]
@@ -166,6 +170,12 @@ class Namer:
             found = self._symbolizer.lookup_many(binary, addresses[again])
             for index, which in zip(again.tolist(), found.which.tolist(), strict=True):
                 locations[index] = found.chains[which]
+        nameless = np.flatnonzero([not chain for chain in locations])
+        if len(nameless):
+            starts = _starts(binary, (addresses - is_return)[nameless]).tolist()
+            for index, start in zip(nameless.tolist(), starts, strict=True):
+                if start >= 0:
+                    locations[index] = (Location(f"{name}+{start:#x}", None, None, None, False),)
         return locations
 
     def _write(self, binary: int, frames: NDArray[np.int64], locations: list[tuple[Location, ...]]) -> None:
@@ -202,6 +212,13 @@ class Namer:
                 "DROP TABLE used",
             ):
                 self._connection.execute(statement)
+
+
+def _starts(binary: Binary, lookups: NDArray[np.uint64]) -> NDArray[np.int64]:
+    try:
+        return function_starts(binary, cached_table(binary), lookups)
+    except BinaryError:
+        return np.full(len(lookups), -1, np.int64)
 
 
 def name_again(

@@ -78,7 +78,7 @@ class NumberTable:
         if (self._count + len(keys)) * 2 > len(self._keys):
             used = self._keys != _EMPTY
             old_keys, old_numbers = self._keys[used], self._numbers[used]
-            self._make_room(1 << int((self._count + len(keys)) * 4 - 1).bit_length())
+            self._make_room(1 << ((self._count + len(keys)) * 2).bit_length())
             self._place(old_keys, old_numbers)
         self._place(keys, numbers)
 

@@ -87,7 +87,7 @@ class RecordingWriter:
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             try:
                 # Nobody waits for the disk: neither samples, nor the programs that share it with us.
-                for pragma in ("journal_mode = WAL", "synchronous = OFF", "temp_store = MEMORY"):
+                for pragma in ("journal_mode = WAL", "synchronous = OFF"):
                     connection.execute(f"PRAGMA {pragma}")
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
                 connection.execute("BEGIN")
