@@ -120,7 +120,7 @@ class PerfData:
         yield from self._with_jit_names(follower.follow(order.take(everything=True)))
         yield from follower.finish(order.latest)
         if self._written is not None:
-            self.started = self._written - (order.latest - follower.begin)
+            self.started = max(self._written - (order.latest - follower.begin), 0)
         self._tell(follower.throttled)
         yield from (Problem(None, text) for text in self.problems + self.notes)
 

@@ -39,20 +39,17 @@ EVENTS = [Event("cpu", "nanoseconds")]
 STACK_BYTES = 16 << 10  # copied with every sample
 _CPU_CLOCK = 0
 _CLOCK_MONOTONIC = 1
-_INHERIT_THREAD = 1 << 35  # children of the same process only
 _LOOK_SECONDS = 0.25  # between two times that samples are walked
 _DRAIN_MILLISECONDS = 50  # at most, between two times that the rings are emptied
 _WAITING_AT_MOST = 128 << 20  # bytes that were read and not yet walked
 
 
-def attributes_for(settings: CaptureSettings, *, with_kernel: bool, on_exec: bool) -> EventAttributes:
-    """What is recorded at every sample, and of what happens to processes."""
+def attributes_for(rate: int, *, with_kernel: bool, on_exec: bool) -> EventAttributes:
+    """What is recorded at every sample, and of what happens to processes. rate: Hz."""
     flag = AttributeFlag
     flags = flag.DISABLED | flag.MMAP | flag.MMAP2 | flag.COMM | flag.COMM_EXEC | flag.TASK
     flags |= flag.SAMPLE_ID_ALL | flag.USE_CLOCKID | flag.WATERMARK | flag.EXCLUDE_HV
     flags |= flag.INHERIT | flag.INHERIT_STAT
-    if not settings.follow:
-        flags |= _INHERIT_THREAD
     if on_exec:
         flags |= flag.ENABLE_ON_EXEC
     if not with_kernel:
@@ -62,7 +59,7 @@ def attributes_for(settings: CaptureSettings, *, with_kernel: bool, on_exec: boo
     return EventAttributes(
         EventType.SOFTWARE,
         _CPU_CLOCK,
-        1_000_000_000 // settings.rate,
+        1_000_000_000 // rate,
         int(fields | kind.CALLCHAIN | kind.REGS_USER | kind.STACK_USER),
         0,
         int(flags),
@@ -187,20 +184,20 @@ class PerfCapture:
         order = TimeOrder()
         self._drain.start(rings)
         if self._attached is not None:
-            yield from times.added(follower.follow(Window(running_code(self._attached), [])))
+            yield from self._told(times.added(follower.follow(Window(running_code(self._attached), []))))
         has_ended = False
         while not has_ended and time.monotonic() < self._stop_time:
             self._pause()
             has_ended = self._has_ended()
             self._parse(parser, order, self._drain.take())
             yield from self._told(times.added(follower.follow(order.take())))
-            yield from times.now()
+            yield from self._told(times.now())
         rings.disable()
         self._drain.stop()
         self._parse(parser, order, self._drain.take())
         self.goes_on = not has_ended
         yield from self._told(times.added(follower.follow(order.take(everything=True))))
-        yield from times.now(at_end=True)
+        yield from self._told(times.now(at_end=True))
         yield from self._told(times.added(follower.finish(time.monotonic_ns())))
         yield from self._problems(follower.throttled)
 
@@ -236,8 +233,12 @@ class PerfCapture:
         return 0
 
     def _told(self, happenings: Iterator[Happening]) -> Iterator[Happening]:
-        """With the exit status of our child."""
+        """With the exit status of our child, without other processes if they are not to be followed: the
+        kernel follows them all, since the command itself is our child."""
+        target = self._attached if self._child is None else self._child.pid
         for happening in happenings:
+            if not self.settings.follow and getattr(happening, "pid", None) not in (None, target):
+                continue
             if isinstance(happening, ProcessEnded) and self._child and happening.pid == self._child.pid:
                 happening = replace(happening, exit_status=self._exit_status())
             yield happening
@@ -253,7 +254,7 @@ class PerfCapture:
             )
 
     def _new_rings(self, *, on_exec: bool) -> PerfRings:
-        self._attributes = attributes_for(self.settings, with_kernel=self._with_kernel, on_exec=on_exec)
+        self._attributes = attributes_for(self.settings.rate, with_kernel=self._with_kernel, on_exec=on_exec)
         self._rings = PerfRings(self._attributes)
         return self._rings
 
