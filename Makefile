@@ -69,6 +69,9 @@ perf-proof: setup ## Look at every stack of real recordings of perf
 	@scripts/system-packages stack-proof
 	$(PYTHON) -m tests.proof.perf_proof --json out/oracle/perf.json
 
+record-proof: setup ## Compare the shares of time in recordings with what programs measure themselves
+	$(PYTHON) -m tests.proof.record_proof
+
 fuzz-smoke: setup ## Fuzz every parser for 72 seconds in all
 	cmake --preset fuzz >/dev/null
 	cmake --build build/fuzz -j 2
