@@ -23,6 +23,7 @@ from unspool.capture.blocklist import without_blocked
 from unspool.capture.in_process import EVENTS, CaptureSettings
 from unspool.capture.program import CommandError, Program
 from unspool.capture.samples import CodeFile, Happening, Problem, ThreadNamed
+from unspool.capture.thread_triggers import TIMER_LIMIT
 from unspool.cli.downloads import Downloads
 from unspool.cli.naming_progress import NamingLine
 from unspool.cli.record_output import Output
@@ -32,6 +33,7 @@ from unspool.export import ExportError
 from unspool.profile import RecordingError, RecordingWriter
 from unspool.symbols import Symbolizer
 
+_MOST_SAMPLED = 0.95  # of the CPU time: less of it needs an explanation
 _GRACE_SECONDS = 2.0  # that a program has to end after a signal before the recording does
 
 Renaming: TypeAlias = tuple[re.Pattern[str], str]
@@ -160,14 +162,21 @@ class Run:
             return
         for line in self.tally.lines(self.source.settings.rate, seconds):
             say(line)
+        if self._misses_faults:
+            say(f"above {TIMER_LIMIT} Hz time in page faults is not sampled; a rate below it has all")
         for line in self.output.finish(path):
             say(line)
         if self.source.goes_on and self.pid is None:
             say("the program goes on, and unspool waits for its end (Ctrl-C twice: no longer)")
 
+    @property
+    def _misses_faults(self) -> bool:
+        is_fast = self.via == "in-process" and self.source.settings.rate > TIMER_LIMIT
+        return is_fast and self.tally.weight < _MOST_SAMPLED * self.tally.cpu_time
+
     def _why_nothing(self) -> str:
-        program, rate = self.source.program, self.source.settings.rate
-        if self.via == "in-process" and program is not None and program.obstacle is not None:
+        rate = self.source.settings.rate
+        if self.tally.problems:
             return "see above"
         if not self.tally.processes:
             return (
