@@ -1,10 +1,11 @@
 """Signals stay the program's: its handlers, masks, stacks, timers and calls."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.battery.harness import build, compare
+from tests.battery.harness import PROGRAMS, RATES, build, compare, run
 
 
 @pytest.mark.parametrize("how", ["libc", "syscall"])
@@ -34,3 +35,12 @@ def test_signal_stacks_of_4_kilobytes(folder: Path) -> None:
 @pytest.mark.parametrize("call", ["read", "epoll_wait", "poll", "nanosleep", "futex", "connect"])
 def test_no_call_is_interrupted(folder: Path, call: str) -> None:
     compare([build(folder, "interrupted_calls.c"), call])
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+@pytest.mark.parametrize("rate", [0, *RATES])
+def test_own_handler_in_a_program_that_profiles_itself(when: str, rate: int) -> None:
+    """Installed before the profile, it gets the program's signals and none of ours; installed meanwhile, it
+    stays. Afterwards it is there."""
+    outcome = run([sys.executable, PROGRAMS / "own_profile.py", when, str(rate)], None)
+    assert (outcome.status, outcome.output) == (0, b"ok\n"), outcome

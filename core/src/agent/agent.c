@@ -141,8 +141,11 @@ static bool install_handler(int signal) {
 /* A signal of ours may still be pending where it is blocked: by default it would end the program. To ignore a
  * signal discards it everywhere. */
 static void restore_handler(int signal) {
-    struct kernel_action theirs = {0};
+    struct kernel_action theirs = {0}, now = {0};
     const struct kernel_action ignored = {.handler = (void *)(uintptr_t)SIG_IGN};
+    system_call(SYS_rt_sigaction, signal, 0, (long)&now, SIGNAL_MASK_SIZE, 0, 0);
+    if (now.handler != (void *)(uintptr_t)agent_signal_entry)
+        return; /* the program's newer one stays */
     hook_program_action(signal, &theirs);
     if (theirs.handler == (void *)(uintptr_t)SIG_DFL)
         system_call(SYS_rt_sigaction, signal, (long)&ignored, 0, SIGNAL_MASK_SIZE, 0, 0);
