@@ -282,9 +282,9 @@ def _recordings() -> list[str]:
         "What did not reach the root is of two kinds: exceptions on their way (above), and OpenBLAS's",
     ]
     lines.append(
-        "hand-written kernels without unwind information that keep their frame by rbx and have 28 KB and"
+        "hand-written dgemm kernel, which has no unwind information, keeps its frame by rbx, and but for"
     )
-    lines += ["more of it, more than the copy:", ""]
+    lines += ["its first and last instructions has 28 KB and more of it, more than the copy:", ""]
     for name, one in found.items():
         lines += [f"* {name}: {count:,} {what}" for what, count in one["not_at_root"].items()]
     return lines
