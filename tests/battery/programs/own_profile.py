@@ -1,5 +1,7 @@
-"""own_profile.py: a program with a handler for SIGPROF and a timer of its own, which profiles itself. Arguments: when
-it installs the handler (before, or during the profile), and the rate, 0 = it does not profile itself."""
+"""own_profile.py: a program with a handler for SIGPROF and a timer of its own, which profiles itself.
+
+Arguments: when it installs the handler (before, or during the profile), and the rate, 0 = it does not profile
+itself."""
 
 import signal
 import sys
