@@ -113,6 +113,13 @@ def test_a_timers_signal_stands_for_the_events_that_was_not_delivered_beside_it(
     assert weigh_with_events(clocks, *samples) == [500_000] * 3
 
 
+def test_no_time_is_given_twice() -> None:
+    """The timer's signal at 4 ms was not delivered: what the next one weighs is what no event has weighed."""
+    clocks = ThreadClocks(1_000_000)
+    events = [("event", time * 1_000_000) for time in range(1, 7)]
+    assert weigh_with_events(clocks, *events, ("call", 8_000_000)) == [1_000_000] * 6 + [2_000_000]
+
+
 def test_a_timer_alone_counts_all() -> None:
     clocks = ThreadClocks(500_000)
     assert weigh_with_events(clocks, ("timer", 4_000_000), ("timer", 8_000_000)) == [4_000_000] * 2

@@ -32,12 +32,14 @@ _LATE_TICKS_AT_CALL = 4
 @dataclass(slots=True)
 class _Before:
     """CPU times of a thread, ns: at its last sample, at the last one by a timer, at the last one that counted
-    as one by an event. by_events: there was one by an event."""
+    as one by an event. free: how much of it no sample weighs; less than nothing: some weighed too much.
+    by_events: there was one by an event."""
 
     cpu: int = 0
     system: int = 0
     timer_cpu: int = 0
     event_cpu: int = 0
+    free: int = 0
     by_events: bool = False
 
 
@@ -100,6 +102,7 @@ class ThreadClocks:
             before.by_events |= bool(samples.by_event.any())
             of_thread = self._with_events if before.by_events else self._by_timer
             weights[numbers] = of_thread(samples, before, is_at_call)
+            before.free += int(samples.cpu[-1]) - before.cpu - int(weights[numbers].sum())
             before.cpu, before.system = int(samples.cpu[-1]), int(samples.system[-1])
         return weights
 
@@ -125,7 +128,7 @@ class ThreadClocks:
         of_timer = _Samples(
             samples.numbers[timer], samples.cpu[timer], samples.system[timer], samples.by_event[timer]
         )
-        weights[timer] = np.where(at_call, self._by_timer(of_timer, before, is_at_call), 0)
+        of_kernel = self._by_timer(of_timer, before, is_at_call)
         # A signal that comes while another one of its number is pending is not delivered: where an event's is
         # missing, the timer's stands for it.
         in_user = samples.by_event.copy()
@@ -137,4 +140,11 @@ class ThreadClocks:
             used = np.diff(samples.cpu[stream], prepend=np.uint64(before.event_cpu))
             weights[stream] = np.minimum(used, self._period)
             before.event_cpu = int(samples.cpu[stream[-1]])
+        # Where signals of the timer's were not delivered either, its samples would weigh too much: user time
+        # is known, and what is left is all that they can share.
+        free = samples.cpu.astype(np.int64) - before.cpu + before.free - np.cumsum(weights.astype(np.int64))
+        given = 0
+        for index, weight in zip(timer[at_call].tolist(), of_kernel[at_call].tolist(), strict=True):
+            weights[index] = max(0, min(weight, int(free[index]) - given))
+            given += int(weights[index])
         return weights
