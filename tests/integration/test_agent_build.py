@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import shutil
+from itertools import dropwhile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.agent_session import AgentSession
 from tests.compilers import run
 from tests.integration.targets import PROGRAMS, build
+from unspool import StackEnd
 from unspool.capture import session_layout as layout
 from unspool.capture.memory_map import MemoryMap
 
@@ -77,9 +79,12 @@ def test_it_works_as_each_compiler_makes_it(compiled: tuple[str, Path], tmp_path
         session = _emulated(program, library)
     assert session.processes
     for watched in session.processes:
+        # The emulator has no process_vm_readv: there stacks can't be read before they are told.
         later = [sample for sample in watched.samples if sample.values["epoch"]]
+        if machine != platform.machine():
+            later = list(dropwhile(lambda sample: sample.end is StackEnd.UNREADABLE_MEMORY, later))
         assert len(later) > 10
-        assert sum(sample.complete for sample in later) >= 0.99 * len(later)
+        assert [sample for sample in later if not sample.complete] == []
 
 
 def _emulated(program: Path, library: Path) -> AgentSession:
