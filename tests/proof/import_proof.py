@@ -93,7 +93,8 @@ def postgresql(folder: Path) -> Iterator[int]:
     data.mkdir()
     as_user = ["setpriv", "--reuid", "nobody", "--clear-groups"] if os.getuid() == 0 else []
     if as_user:
-        folder.chmod(0o755)
+        for readable in (folder, folder.parent):
+            readable.chmod(0o755)
         _build(["chown", "nobody", str(data)])
     where = ["-h", str(data), "-p", "17392"]
     _build([*as_user, str(binaries / "initdb"), "-D", str(data)])

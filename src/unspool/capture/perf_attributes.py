@@ -53,7 +53,6 @@ class AttributeFlag(IntFlag):
     MMAP = 1 << 8
     COMM = 1 << 9
     FREQUENCY = 1 << 10
-    INHERIT_STAT = 1 << 11
     ENABLE_ON_EXEC = 1 << 12
     TASK = 1 << 13
     WATERMARK = 1 << 14

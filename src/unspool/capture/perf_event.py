@@ -13,7 +13,7 @@ import select
 import subprocess
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -49,7 +49,7 @@ def attributes_for(rate: int, *, with_kernel: bool, on_exec: bool) -> EventAttri
     flag = AttributeFlag
     flags = flag.DISABLED | flag.MMAP | flag.MMAP2 | flag.COMM | flag.COMM_EXEC | flag.TASK
     flags |= flag.SAMPLE_ID_ALL | flag.USE_CLOCKID | flag.WATERMARK | flag.EXCLUDE_HV
-    flags |= flag.INHERIT | flag.INHERIT_STAT
+    flags |= flag.INHERIT
     if on_exec:
         flags |= flag.ENABLE_ON_EXEC
     if not with_kernel:
@@ -199,13 +199,15 @@ class PerfCapture:
         yield from self._told(times.added(follower.follow(order.take(everything=True))))
         yield from self._told(times.now(at_end=True))
         yield from self._told(times.added(follower.finish(time.monotonic_ns())))
-        yield from self._problems(follower.throttled)
+        yield from self._problems(follower.throttled, parser.damaged)
 
     def _parse(self, parser: RecordParser, order: TimeOrder, data: bytes) -> None:
         view = memoryview(data)
         found = scan(view)
         if found.positions:
             order.add(parser.parse(view, found))
+        if found.size < len(data):
+            parser.damaged["bytes of the kernel's rings"] += len(data) - found.size
         order.end_round()
 
     def _pause(self) -> None:
@@ -243,7 +245,10 @@ class PerfCapture:
                 happening = replace(happening, exit_status=self._exit_status())
             yield happening
 
-    def _problems(self, throttled: int) -> Iterator[Happening]:
+    def _problems(self, throttled: int, damaged: Counter[str]) -> Iterator[Happening]:
+        for what, count in damaged.items():
+            if count:
+                yield Problem(None, f"{count} {what} could not be read")
         for path, reason in self.files.missing.items():
             yield Problem(None, f"{path} is not used: {reason}")
         if throttled:

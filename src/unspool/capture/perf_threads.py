@@ -11,12 +11,21 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+
 from unspool.capture.errors import CaptureError
 from unspool.capture.memory_map import MemoryMap
 from unspool.capture.perf_attributes import AttributeFlag, EventAttributes, EventType
 from unspool.capture.perf_open import open_event
 from unspool.capture.perf_records import Mapped, Named, OtherRecord
-from unspool.capture.samples import Happening, ProcessEnded, ProcessStarted, ThreadEnded, ThreadTime
+from unspool.capture.samples import (
+    Happening,
+    ProcessEnded,
+    ProcessStarted,
+    SampleBatch,
+    ThreadEnded,
+    ThreadTime,
+)
 from unspool.capture.task_status import TaskStatus
 from unspool.capture.thread_watch import ThreadWatch
 
@@ -97,13 +106,18 @@ class ThreadClocks:
 
 
 class CpuTimes:
-    """Adds CPU times to what happens: of attached, a process, by its threads' clocks; of threads that begin
-    later by /proc, and when they end by what the kernel has counted."""
+    """Adds CPU times to what happens. attached: a process that ran before; its threads have clocks.
+
+    Of other threads /proc is read once in a while, and when one ends, its last samples say that it has used
+    at least what they weigh. What a whole process has used beyond that is told of its thread 0."""
 
     def __init__(self, attached: int | None, clocks: ThreadClocks) -> None:
         self._attached = attached
         self._clocks = clocks
         self._watches: dict[int, ThreadWatch] = {}
+        self._weights: dict[tuple[int, int], int] = {}
+        self._told: dict[int, dict[int, int]] = {}  # by process and thread
+        self._totals: dict[int, int] = {}  # of processes, as last read
 
     def added(self, happenings: Iterator[Happening]) -> Iterator[Happening]:
         """The same, with more of the times."""
@@ -111,22 +125,23 @@ class CpuTimes:
             match happening:
                 case ProcessStarted():
                     self._watch(happening.pid)
+                case SampleBatch():
+                    tids, index = np.unique(happening.tids, return_inverse=True)
+                    sums = np.bincount(index, happening.weights.astype(np.float64))
+                    for tid, weight in zip(tids.tolist(), sums.tolist(), strict=True):
+                        key = (happening.pid, tid)
+                        self._weights[key] = self._weights.get(key, 0) + int(weight)
+                case ThreadEnded():
+                    yield from self._end_thread(happening.pid, happening.tid)
                 case ProcessEnded():
-                    watch = self._watches.pop(happening.pid, None)
-                    if watch is not None:
-                        watch.close()
-                case ThreadTime():
-                    happening = self._split(happening)
-                case ThreadEnded() if happening.pid == self._attached:
-                    used = self._clocks.read(happening.tid)
-                    if used is not None:
-                        yield self._split(ThreadTime(happening.pid, happening.tid, used, 0))
+                    yield from self._end_process(happening.pid)
             yield happening
 
     def now(self, *, at_end: bool = False) -> Iterator[Happening]:
         """The times of all threads, once in a while."""
         for watch in self._watches.values():
             with suppress(ProcessLookupError):
+                self._totals[watch.pid] = watch.process_cpu_time()
                 watch.look()
             if at_end:
                 watch.read()
@@ -134,23 +149,43 @@ class CpuTimes:
                 continue
             for thread in watch.threads.values():
                 clock = self._clocks.read(thread.tid) if watch.pid == self._attached else None
-                used = thread.cpu_time if clock is None else clock
-                yield self._split(ThreadTime(watch.pid, thread.tid, used, 0))
+                yield from self._tell(watch.pid, thread.tid, thread.cpu_time if clock is None else clock)
+
+    def _end_thread(self, pid: int, tid: int) -> Iterator[Happening]:
+        clock = self._clocks.read(tid) if pid == self._attached else None
+        weight = self._weights.pop((pid, tid), 0)
+        yield from self._tell(pid, tid, weight if clock is None else clock)
+
+    def _end_process(self, pid: int) -> Iterator[Happening]:
+        watch = self._watches.pop(pid, None)
+        told = self._told.pop(pid, {})
+        if watch is None:
+            return
+        with suppress(ProcessLookupError):
+            self._totals[pid] = watch.process_cpu_time()
+        watch.close()
+        unseen = self._totals.pop(pid, 0) - sum(told.values())
+        if unseen > 0 and pid != self._attached:  # of that one the threads' clocks know all
+            yield ThreadTime(pid, 0, unseen, 0)
+
+    def _tell(self, pid: int, tid: int, used: int) -> Iterator[Happening]:
+        """Split into user and system time as they were last seen; never less than before."""
+        told = self._told.setdefault(pid, {})
+        if used <= told.get(tid, 0):
+            return
+        told[tid] = used
+        watch = self._watches.get(pid)
+        thread = None if watch is None else watch.threads.get(tid)
+        system = int(used * thread.system_share) if thread is not None else 0
+        yield ThreadTime(pid, tid, used - system, system)
 
     def _watch(self, pid: int) -> None:
         old = self._watches.pop(pid, None)
         if old is not None:
             old.close()
+        self._told.pop(pid, None)
         with suppress(OSError):
             watch = ThreadWatch(pid)
             with suppress(OSError):
                 watch.look()
             self._watches[pid] = watch
-
-    def _split(self, total: ThreadTime) -> ThreadTime:
-        """Into user and system time, as they were last seen."""
-        watch = self._watches.get(total.pid)
-        thread = None if watch is None else watch.threads.get(total.tid)
-        used = total.user + total.system
-        system = int(used * thread.system_share) if thread is not None else 0
-        return ThreadTime(total.pid, total.tid, used - system, system)
