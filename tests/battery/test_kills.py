@@ -115,7 +115,8 @@ def test_program_handles_ctrl_c(folder: Path, tmp_path: Path, rate: int) -> None
         time.sleep(0.5)
         os.killpg(unspool.pid, signal.SIGINT)
         output, errors = unspool.communicate(timeout=SECONDS)
-        assert (output, unspool.returncode) == (b"interrupted\n", 5), errors
+        assert set(output.split()) == {b"interrupted"}  # by it and by whatever child it had
+        assert unspool.returncode == 5, errors
 
 
 def test_disk_is_full(folder: Path, tmp_path: Path) -> None:
