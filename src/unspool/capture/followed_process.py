@@ -38,10 +38,12 @@ from unspool.capture.task_status import TaskStatus
 from unspool.capture.thread_triggers import PerfRights, ThreadTriggers
 from unspool.capture.thread_watch import ThreadWatch, WatchedThread
 from unspool.core_session import RingDamaged, RingSamples
+from unspool.unwind import StackEnd
 
 _MAP_SECONDS = 0.2  # between two readings of a process' memory map
 _SECCOMP_SECONDS = 0.1  # between two looks for a filter that was set past libc
 _COST = 0.01  # of the time at most goes into reading it, however long it is
+_LEAST_SECONDS = 0.02
 _FORCED_COST = 0.05  # likewise while the program loads and unloads libraries
 _FIRST_LIST_SECONDS = 1.0  # a program that starts waits so long for tables that are compiled
 _UNHEARD = 100_000_000  # ns of CPU time that a thread must have used to be missed
@@ -110,6 +112,7 @@ class FollowedProcess:
         self._next_seccomp = 0.0
         self._next_map = self._next_forced_map = 0.0
         self._changes_seen = -1
+        self._met_unknown = False  # a sample hit code that is in no map
         self._started = time.monotonic()
         self._lost_seen = np.zeros(len(LostReason), np.int64)
         self._notes_seen = Note(0)
@@ -135,7 +138,7 @@ class FollowedProcess:
         to be looked at, perhaps since a ring gets full."""
         now = time.monotonic()
         changes = self.area.field("changes")
-        is_forced = changes != self._changes_seen and now >= self._next_forced_map
+        is_forced = (changes != self._changes_seen or self._met_unknown) and now >= self._next_forced_map
         is_due = is_forced or now >= self._next_map
         try:
             yield from self._look_at_threads(from_outside=False)
@@ -307,6 +310,7 @@ class FollowedProcess:
             tids = np.array([self._outer.get(int(tid), int(tid)) for tid in tids], np.int64)
         self._samples.take(ring, tids, self._history.current, with_events=self._triggers.with_events)
         self._tell_stacks(tids, ring.samples["sp"])
+        self._met_unknown |= bool((ring.samples["end"] == StackEnd.UNMAPPED_PC).any())
 
     def _tell_stacks(self, tids: NDArray[np.int64], sps: NDArray[np.uint64]) -> None:
         """Agents read a thread's own stack directly, once they know where it is."""
@@ -326,6 +330,7 @@ class FollowedProcess:
 
     def _look_at_map(self, now: float, changes: int) -> Iterator[Happening]:
         """Read the map, publish what has changed, give out the samples up to now."""
+        started = time.thread_time()
         try:
             text = self._watch.memory_map()
         except PermissionError:
@@ -336,6 +341,7 @@ class FollowedProcess:
             self.has_ended = True
             return
         self._changes_seen = changes
+        self._met_unknown = False
         mapped = self._history.current
         if text != self._map_text:
             self._map_text = text
@@ -346,9 +352,9 @@ class FollowedProcess:
             mapped = self._files.mapped(self.pid, self._map.entries)
         code_map = self._history.update(mapped)
         self._publish()
-        seconds = time.monotonic() - now
+        seconds = time.thread_time() - started
         self._next_map = now + max(_MAP_SECONDS, seconds / _COST)
-        self._next_forced_map = now + seconds / _FORCED_COST
+        self._next_forced_map = now + max(_LEAST_SECONDS, seconds / _FORCED_COST)
         yield from self._samples.give_out(code_map, self._history)
         yield from self._missing(mapped)
 

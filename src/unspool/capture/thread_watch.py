@@ -51,8 +51,9 @@ class ThreadWatch:
         started = time.monotonic()
         if started < self._next_look:
             return [], []
+        used = time.thread_time()
         tids = self._tids()
-        self._next_look = started + (time.monotonic() - started) / _LOOK_COST
+        self._next_look = started + (time.thread_time() - used) / _LOOK_COST
         new = [tid for tid in tids if tid not in self.threads]
         ended = [self.threads.pop(tid) for tid in self.threads.keys() - tids]
         for tid in new:
@@ -64,8 +65,9 @@ class ThreadWatch:
         """Names and CPU times anew, once in a while. now: of time.monotonic. Returns whether it did."""
         if now < self._next_reading:
             return False
+        used = time.thread_time()
         self.read()
-        self._next_reading = now + max(_NAMES_SECONDS, (time.monotonic() - now) / _COST)
+        self._next_reading = now + max(_NAMES_SECONDS, (time.thread_time() - used) / _COST)
         return True
 
     def read(self) -> None:
