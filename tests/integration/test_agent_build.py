@@ -81,7 +81,7 @@ def test_it_works_as_each_compiler_makes_it(compiled: tuple[str, Path], tmp_path
     for watched in session.processes:
         later = [sample for sample in watched.samples if sample.values["epoch"]]
         if machine != platform.machine():
-            # The emulator has no process_vm_readv: stacks can't be read before they are told, stubs of the PLT,
+            # The emulator has no process_vm_readv: stacks can't be read before they are told, PLT stubs,
             # which are known by their code, not at all.
             later = list(dropwhile(lambda sample: sample.end is StackEnd.UNREADABLE_MEMORY, later))
             in_stub = [s for s in later if s.end is StackEnd.NO_UNWIND_INFO and len(s.addresses) == 1]
