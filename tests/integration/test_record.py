@@ -133,7 +133,9 @@ def test_shares_of_time(tmp_path: Path) -> None:
 def test_more_samples_a_second_than_timers_give(tmp_path: Path) -> None:
     result = record(tmp_path, [build(tmp_path, "shares.c"), "500"], "-r", "2000")
     count = sum(samples for (samples,) in result.query("SELECT samples FROM sample_ends"))
-    assert count == pytest.approx(1000, rel=0.2)
+    assert count > 500  # events see user code only: 780 would be all; timers give 125 at most
+    ((kernels, sampled),) = result.query("SELECT sum(cpu_time), sum(sampled) FROM thread_time")
+    assert sampled == pytest.approx(kernels, rel=0.1)
 
 
 def test_threads_under_other_names(tmp_path: Path) -> None:

@@ -340,6 +340,7 @@ class FollowedProcess:
         except ProcessLookupError:
             self.has_ended = True
             return
+        seconds = time.thread_time() - started  # without opening files, which is done once
         self._changes_seen = changes
         self._met_unknown = False
         mapped = self._history.current
@@ -352,7 +353,6 @@ class FollowedProcess:
             mapped = self._files.mapped(self.pid, self._map.entries)
         code_map = self._history.update(mapped)
         self._publish()
-        seconds = time.thread_time() - started
         self._next_map = now + max(_MAP_SECONDS, seconds / _COST)
         self._next_forced_map = now + max(_LEAST_SECONDS, seconds / _FORCED_COST)
         yield from self._samples.give_out(code_map, self._history)
