@@ -18,7 +18,7 @@ _ATTRIBUTE_SIZE = 128
 _TYPE_SOFTWARE, _COUNT_CPU_CLOCK = 1, 0
 _DISABLED, _EXCLUDE_KERNEL, _EXCLUDE_HV, _REMOVE_ON_EXEC = 1 << 0, 1 << 5, 1 << 6, 1 << 36
 _FLAG_CLOEXEC = 8
-_IOC_ENABLE = 0x2400
+_IOC_ENABLE, _IOC_REFRESH = 0x2400, 0x2402
 _F_SETSIG, _F_SETOWN_EX, _OWNER_THREAD = 10, 15, 0
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -66,6 +66,9 @@ def open_trigger(tid: int, period: int) -> int:
     return descriptor
 
 
-def enable(descriptor: int) -> None:
-    """From now on it sends signals."""
-    fcntl.ioctl(descriptor, _IOC_ENABLE, 0)
+def enable(descriptor: int, times: int | None = None) -> None:
+    """From now on it sends signals, so many times; None = without end."""
+    if times is None:
+        fcntl.ioctl(descriptor, _IOC_ENABLE, 0)
+    else:
+        fcntl.ioctl(descriptor, _IOC_REFRESH, times)

@@ -24,6 +24,7 @@ from unspool.capture.thread_watch import ThreadWatch
 
 TIMER_LIMIT = 250  # Hz: CPU timers deliver at most one signal a tick
 _BOOTSTRAP_PERIOD = 1_000_000  # ns of CPU time that a new thread burns before it is asked to make its timer
+_BOOTSTRAP_TIMES = 10  # it is asked: a program that has replaced our handler gets no more strays than that
 _BURNING = 1_000_000  # ns that a thread must have used since the last look
 _QUEUE_SIGNAL = {"x86_64": 297, "aarch64": 240}  # rt_tgsigqueueinfo
 _SI_QUEUE = -1
@@ -147,7 +148,7 @@ class ThreadTriggers:
         thread.slot = self._area.core.add_thread(thread.inner, Wish.TIMER, max(thread.event, 0))
         if thread.slot is not None and thread.event >= 0:
             with suppress(OSError):
-                perf_open.enable(thread.event)
+                perf_open.enable(thread.event, None if self._wants_events else _BOOTSTRAP_TIMES)
 
     def _open(self, tid: int, period: int) -> int:
         """-1: there can be no event. Raises ProcessLookupError: the thread has ended, or runs another program

@@ -1,4 +1,5 @@
-/* sanitized.c: a program built with AddressSanitizer, which wants to be loaded first; it starts itself once more. */
+/* sanitized.c: a program built with AddressSanitizer, which wants to be loaded first; it starts itself once
+ * more. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
