@@ -5,7 +5,8 @@
 Synthetic: `distinct` stacks that share callers as those of a real program do (every stack is another one's
 with other innermost frames), 5,000 functions in ten libraries, 20 threads; samples choose among the stacks at
 random, few stacks often and most of them rarely. Names are made up, so that no symbolizer is measured.
-Each step runs in a process of its own; times are elapsed, memory is the peak of the process (ru_maxrss).
+Each step runs in a process of its own; times are elapsed, peak_mb is the peak of the process, writer_mb what
+writing added to the samples themselves.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def write(path: str, samples: int, distinct: int, depth: int, batch: int) -> dic
     writer = RecordingWriter.create(
         path, {"command": "synthetic"}, [Event("cpu", "nanoseconds")], is_live=False
     )
+    before_writing = reset_peak()
     started = time.monotonic()
     making = 0.0
     writer.add(ProcessStarted(1, None, "synthetic", 0))
@@ -96,7 +98,24 @@ def write(path: str, samples: int, distinct: int, depth: int, batch: int) -> dic
     before = time.monotonic()
     names = SyntheticNames([f"function_{i}" for i in range(0x1000)])
     writer.finish(names, dict.fromkeys(FILES, NO_BINARY))
-    return {"samples_a_second": samples / seconds, "finish_seconds": time.monotonic() - before}
+    return {
+        "samples_a_second": samples / seconds,
+        "finish_seconds": time.monotonic() - before,
+        "writer_mb": peak_mb() - before_writing,
+    }
+
+
+def reset_peak() -> float:
+    """Begins to measure the peak of memory anew; returns what it is now, MB (proc(5), clear_refs)."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak_mb()
+
+
+def peak_mb() -> float:
+    line = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
+    )
+    return int(line.split()[1]) * 1024 / 1e6
 
 
 def read(path: str) -> dict[str, float]:
@@ -125,8 +144,8 @@ def main() -> None:
     if sys.argv[1:2] == ["--step"]:
         name, path, *numbers = sys.argv[2:]
         result = {"write": write, "read": read, "report": report}[name](path, *map(int, numbers))  # type: ignore[operator]
-        result["cpu_seconds"] = time.process_time()
-        result["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+        used = resource.getrusage(resource.RUSAGE_CHILDREN if name == "report" else resource.RUSAGE_SELF)
+        result |= {"cpu_seconds": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1000}
         print(json.dumps(result))
         return
     parser = argparse.ArgumentParser(
