@@ -16,7 +16,6 @@ import click
 
 from unspool.capture import CaptureError
 from unspool.capture.in_process import DEFAULT_RATE, CaptureSettings, InProcessCapture
-from unspool.capture.perf_event import PerfCapture
 from unspool.capture.program import find_program
 from unspool.cli.record_output import Output
 from unspool.cli.record_run import Renaming, Run, Source
@@ -104,12 +103,11 @@ def record(
     settings = CaptureSettings(rate, follow)
     try:
         wanted = Output.of(output, format_)
-        source, note = _source(settings, via, command, pid)
+        source, name, note = _source(settings, via, command, pid)
     except (CaptureError, ExportError) as error:
         click.echo(f"Error: {printable(str(error))}", err=True)
         sys.exit(getattr(error, "status", 1))
     with closing(source):
-        name = "perf" if isinstance(source, PerfCapture) else "in-process"
         target = _command_of(pid) if pid is not None else command
         run = Run(source, name, wanted, target, pid, note, block, renamings)
         sys.exit(run.run(seconds))
@@ -117,21 +115,27 @@ def record(
 
 def _source(
     settings: CaptureSettings, via: str, command: tuple[str, ...], pid: int | None
-) -> tuple[Source, str | None]:
-    """And what to say of the choice. Raises CaptureError."""
+) -> tuple[Source, str, str | None]:
+    """The source, its name, and what to say of the choice. Raises CaptureError."""
+    note = None
+    if via == "auto" and pid is None:
+        program = find_program(command[0])
+        if program.needs_perf:
+            note = f"{program.obstacle}: it is watched by perf events"
+    if pid is None and via != "perf" and note is None:
+        return InProcessCapture(settings), "in-process", None
+
+    from unspool.capture.perf_event import PerfCapture
+
+    try:
+        capture = PerfCapture(settings)
+    except CaptureError:
+        if note is None:
+            raise
+        return InProcessCapture(settings), "in-process", None  # which says what would have to be changed
     if pid is not None:
-        attached = PerfCapture(settings)
-        attached.attach(pid)
-        return attached, None
-    if via == "perf":
-        return PerfCapture(settings), None
-    program = find_program(command[0])
-    if via == "auto" and program.needs_perf:
-        try:
-            return PerfCapture(settings), f"{program.obstacle}: it is watched by perf events"
-        except CaptureError:
-            pass  # it runs, and what would have to be changed is said
-    return InProcessCapture(settings), None
+        capture.attach(pid)
+    return capture, "perf", note
 
 
 def _command_of(pid: int) -> list[str]:
