@@ -12,9 +12,8 @@ int main(int argc, char **argv, char **third) {
     for (int i = 0; third[i]; i++)
         printf("main %s\n", third[i]);
     printf("getenv %s %s\n", getenv("LD_PRELOAD"), getenv("UNSPOOL_SESSION"));
-    int file = open("/proc/self/environ", O_RDONLY);
+    int file = open("/proc/self/environ", O_RDONLY); /* may not be readable: a set-user-ID program */
     ssize_t size = read(file, text, sizeof text);
-    CHECK(size >= 0);
     for (ssize_t i = 0; i < size; i++)
         putchar(text[i] ? text[i] : '|');
     putchar('\n');
