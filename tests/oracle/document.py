@@ -25,6 +25,7 @@ READERS = {
     "copy": "With all registers and a copy of the stack, as perf has it",
     "batch": "With pc, sp, fp and a copy of the stack",
 }
+PEERS_PART = "## Beside others"
 LAST_PART = "# aarch64"  # tests.oracle.aarch64 writes it
 # Where no walk can be right: by the start of the name of the function, or of its file.
 IN_LIBC_OR_PROGRAM = ("libc.so.6 ", "(program) ")
@@ -99,6 +100,10 @@ Copies have two more, which are no fault of the walk: {copy} stacks (all registe
 copy does not hold, nearly all below handlers with a stack of their own; and {batch} (pc, sp, fp only) end at
 functions whose frame is found by another register, the loader's `_dl_runtime_resolve` above all.
 """
+PEERS_TEXT = """Steps at random of {count} of the programs, with the core of commit {core}; at each,
+every tool looked at the same stopped process. Complete: what the tool itself says of its stack (gdb: the last
+frame is the outermost; libunwind: `unw_step` returned 0; libdwfl: no error; framehop: `next` returned
+`Ok(None)`)."""
 LIMITS = """
 ## Limits
 
@@ -108,7 +113,6 @@ LIMITS = """
 * Longer programs are left off at a limit of steps; what they would have done later was not seen.
 * musl's C library has no unwind information at all: what its code and the calls before return addresses can't
   prove is guessed or cut, and listed above.
-* framehop is not compared: Debian 12 does not have it (`librust-framehop-dev` is in Debian 13).
 """
 
 
@@ -119,6 +123,15 @@ def put_part(text: str) -> None:
     is_last = text.startswith(f"{LAST_PART}\n")
     kept = page[len(before) :] if mark else ""
     DOCUMENT.write_text(f"{before.rstrip()}\n\n{text}" if is_last else text + kept)
+
+
+def put_peers(file: Path) -> None:
+    """Write the part about other unwinders alone, from what tests.oracle.peers found. Raises ValueError where
+    the page has no such part."""
+    page = DOCUMENT.read_text()
+    start = page.index(f"\n{PEERS_PART}\n")
+    after = page.index("\n## ", start + 1)
+    DOCUMENT.write_text(page[:start] + "\n".join(peers(file)) + "\n" + page[after:])
 
 
 def percent(part: int, whole: int) -> str:
@@ -223,29 +236,26 @@ def _kinds(kinds: list[Kind]) -> list[str]:
     return lines
 
 
-def _peers() -> list[str]:
-    if not PEERS.exists():
+def peers(file: Path) -> list[str]:
+    """The part about other unwinders, or nothing where tests.oracle.peers has not been run."""
+    if not file.exists():
         return []
-    found: dict[str, dict[str, Counter[str]]] = json.loads(PEERS.read_text())
+    run_of_peers: dict[str, Any] = json.loads(file.read_text())
+    found: dict[str, dict[str, dict[str, int]]] = run_of_peers["programs"]
     verdicts = ["exact", "right_not_complete", "cut", "cut_and_complete", "wrong", "wrong_and_complete"]
     tools = list(next(iter(found.values())))
     totals = {tool: Counter[str]() for tool in tools}
     for tool in tools:
         for counts in found.values():
             totals[tool].update(counts[tool])
-    lines = ["", "## Beside others", ""]
-    lines.append(
-        f"Steps at random of {len(found)} of the programs; at each, every tool looked at the same stopped"
-    )
-    lines.append(
-        "process. Complete: what the tool itself says of its stack (gdb: the last frame is the outermost;"
-    )
-    lines.append("libunwind: `unw_step` returned 0; libdwfl: no error).")
+    lines = ["", PEERS_PART, ""]
+    lines.append(PEERS_TEXT.format(count=len(found), core=run_of_peers["core"]))
+    lines += [f"{tool} is not compared: {reason}." for tool, reason in run_of_peers["absent"].items()]
     lines += ["", "| tool | steps | " + " | ".join(v.replace("_", " ") for v in verdicts) + " |"]
     lines.append("|---|" + "--:|" * (1 + len(verdicts)))
-    for tool, counts in totals.items():
-        numbers = " | ".join(f"{counts[verdict]:,}" for verdict in verdicts)
-        lines.append(f"| {tool} | {sum(counts.values()):,} | {numbers} |")
+    for tool, total in totals.items():
+        numbers = " | ".join(f"{total[verdict]:,}" for verdict in verdicts)
+        lines.append(f"| {tool} | {sum(total.values()):,} | {numbers} |")
     lines += ["", "| program | " + " | ".join(f"{tool}, exact" for tool in tools) + " |"]
     lines.append("|---|" + "--:|" * len(tools))
     for name, by_tool in found.items():
@@ -318,7 +328,7 @@ def write_document(all_results: dict[str, dict[str, Any]], kinds: list[Kind], co
     text = TEXT.format(scope=scope, special=SPECIAL.format(**special) if any(special.values()) else "")
     parts = [text.rstrip() + "\n", *_outside(all_results, kinds)]
     parts += [*reasons(all_results), IMPOSSIBLE_TEXT.format(**said).rstrip(), *_kinds(kinds)]
-    parts += [*_recordings(), *_peers(), LIMITS, "## Every combination"]
+    parts += [*_recordings(), *peers(PEERS), LIMITS, "## Every combination"]
     for reader in READERS:
         parts += table(all_results, reader)
     put_part("\n".join(parts) + "\n")

@@ -1,9 +1,10 @@
 """Asks other unwinders, and unspool, at a sample of steps, and holds what they say against the true stacks.
 
-    python -m tests.oracle.peers OUT.json [--points N]
+    python -m tests.oracle.peers OUT.json [--points N] [--write-docs]
 
 A program is stepped to each point anew and left there, stopped, its true stack kept; then each tool looks
-at the process in turn. Steps where registers are being replaced have no stack yet and are left out.
+at the process in turn. Steps where registers are being replaced have no stack yet and are left out. A tool
+that can't be had is named with the reason, and the others are compared.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from pathlib import Path
 from random import Random
 
 from tests.oracle.combinations import Combination, combinations
+from tests.oracle.document import commit, put_peers
+from tests.oracle.peers.framehop import Unavailable, build_framehop
 from tests.oracle.tracing import HERE, Tables, build_tracer, trace
 from unspool.capture.live_process import LiveProcess
 
@@ -82,6 +85,23 @@ def verdict(said: Said, truth: list[int]) -> str:
     return "cut" if right_so_far else "wrong"
 
 
+def others() -> tuple[dict[str, Callable[[int], Said]], dict[str, str]]:
+    """The tools beside unspool, and why the others are missing."""
+    gdb = ["gdb", "-nx", "-batch", "-p", "PID", "-x", str(PEERS / "gdb_stack.py")]
+    tools = {
+        "gdb": asking(*gdb),
+        "libunwind": asking(str(build("libunwind")), "PID"),
+        "libdwfl": asking(str(build("libdwfl")), "PID"),
+    }
+    absent = {}
+    try:
+        tools["framehop"] = asking(str(build_framehop(OUT)), "PID")
+    except Unavailable as error:
+        absent["framehop"] = str(error)
+        print(f"framehop is not compared: {error}")
+    return tools, absent
+
+
 def points(combination: Combination, count: int, tracer: Path, folder: Path) -> list[int]:
     """Steps of a program, at random but always the same."""
     command = combination.command(OUT)
@@ -96,17 +116,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.peers", description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--points", type=int, default=12, help="steps of each program (12)")
+    parser.add_argument("--write-docs", action="store_true", help="write this part of docs/exactness.md")
     given = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
     tracer = build_tracer(OUT)
-    gdb = ["gdb", "-nx", "-batch", "-p", "PID", "-x", str(PEERS / "gdb_stack.py")]
-    tools = {
-        "unspool": ask_unspool,
-        "gdb": asking(*gdb),
-        "libunwind": asking(str(build("libunwind")), "PID"),
-        "libdwfl": asking(str(build("libdwfl")), "PID"),
-    }
+    beside, absent = others()
+    tools = {"unspool": ask_unspool} | beside
     found: dict[str, dict[str, Counter[str]]] = {}
+    whole = {"core": commit(), "absent": absent, "programs": found}
     chosen = {combination.name: combination for combination in combinations()}
     for name in PROGRAMS:
         combination = chosen[name]
@@ -130,7 +147,9 @@ def main() -> None:
                     if left["pid"]:
                         os.kill(left["pid"], signal.SIGKILL)
         print(name, {tool: dict(counts) for tool, counts in found[name].items()}, flush=True)
-        given.out.write_text(json.dumps(found, indent=1))
+        given.out.write_text(json.dumps(whole, indent=1))
+    if given.write_docs:
+        put_peers(given.out)
 
 
 if __name__ == "__main__":
