@@ -87,4 +87,4 @@ def test_privileged_program(folder: Path, tmp_path: Path, is_child: bool) -> Non
     program.chmod(0o4755)
     command = ["sh", "-c", '"$0"; exit $?', program] if is_child else [program]
     for outcome in compare(command, samples=0):
-        assert is_child or "other rights" in outcome.errors, outcome.errors
+        assert is_child or "rights of its own" in outcome.errors, outcome.errors
