@@ -77,6 +77,10 @@ record-proof: setup ## Compare the shares of time in recordings with what progra
 soak: setup ## Record a mixed C++ and Rust program at 1 kHz for SOAK_SECONDS (30 minutes): no crash, hang or leak
 	$(PYTHON) -m tests.battery.soak $(SOAK_SECONDS)
 
+import-proof: setup ## Compare imports of real recordings of perf with perf script
+	@scripts/system-packages stack-proof
+	$(PYTHON) -m tests.proof.import_proof
+
 fuzz-smoke: setup ## Fuzz every parser for 72 seconds in all
 	cmake --preset fuzz >/dev/null
 	cmake --build build/fuzz -j 2

@@ -22,7 +22,7 @@ from unspool.capture.samples import BinaryKind, Lost, SampleBatch
 from unspool.core_interface import GUESS
 from unspool.unwind import How, StackEnd
 
-_HEAD = re.compile(r"\s*(-?\d+)/(-?\d+)\s+(\d+)\.(\d+):\s+(\d+) (.+?):\s*$")
+_HEAD = re.compile(r"\s*(-?\d+)/(-?\d+)\s+(\d+)\.(\d+):\s+(\d+)\s+(.+?):\s*$")
 _FRAME = re.compile(r"\s+([0-9a-f]+)(?: .*)?\((.*)\)$")
 _PAGE = 0xFFF
 _NOWHERE = (1 << 64) - 1  # perf's last frame where it could read no more: 0, lowered by one
