@@ -239,19 +239,29 @@ struct unspool_memory {
     int32_t pid;
     int32_t code_pid;
     uint32_t page_size;    /* private, as are the following: how much of page is valid */
+    uint32_t slots_read;
     uint64_t page_address; /* address of page[0] */
     uint8_t page[4096];
 };
 void unspool_memory_reset(struct unspool_memory *memory);
 
-/* A direct-mapped cache from lookup address to rule; pays when many stacks are walked. It belongs
- * to one set of modules: clear it whenever they change. */
+/* What was looked up and found out before: the rule of a lookup address, and what following code has shown.
+ * Pays when many stacks are walked. It belongs to one set of modules: clear it whenever they change. Its
+ * members are private. */
 #define UNSPOOL_CACHE_ENTRIES 4096
+#define UNSPOOL_CACHE_ANSWERS 1024
 struct unspool_cache {
     struct {
         uint64_t address;
         uint64_t rule;
     } entry[UNSPOOL_CACHE_ENTRIES];
+    struct unspool_answer {
+        uint64_t question[5];
+        int64_t offset[3];
+        uint8_t kind[3];
+        uint8_t result;
+        uint8_t reserved[4];
+    } answer[UNSPOOL_CACHE_ANSWERS];
 };
 void unspool_cache_clear(struct unspool_cache *cache);
 

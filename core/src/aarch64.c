@@ -136,7 +136,7 @@ static uint64_t next_hop(const struct code *code, uint64_t address) {
     struct instruction instruction;
     uint64_t target;
     if (parse_stub(code, address, &stub))
-        return memory_read_u64(code->memory, stub.slot, &target) ? target : 0;
+        return memory_read_slot(code->memory, stub.slot, &target) ? target : 0;
     if (read_word(code, address, &word) && word == stub_parts[BTI].word)
         address += 4;
     if (code_read(code, address, bytes, sizeof bytes) != sizeof bytes)

@@ -43,8 +43,8 @@ static bool find_caller(struct analysis *a) {
            a->sp.offset >= a->least_sp[a->sp.kind == VALUE_SP ? 0 : 1];
 }
 
-enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_interrupted, bool lr_is_live,
-                                  struct frame_recipe *recipe) {
+enum analysis_result follow_to_returns(const struct code *code, uint64_t pc, bool is_interrupted,
+                                       bool lr_is_live, struct frame_recipe *recipe) {
     struct analysis a;
     enum analysis_result result = is_interrupted ? CALLER_PROVED : CALLER_IF_CALLS_RETURN;
     for (bool over_calls = false;; over_calls = true) {
@@ -89,13 +89,13 @@ static bool search(struct analysis *a, const struct code *code, uint64_t entry, 
     }
 }
 
-bool code_never_returns(const struct code *code, uint64_t pc) {
+bool follow_to_no_return(const struct code *code, uint64_t pc) {
     struct analysis a;
     begin_analysis(&a, code, pc, true, true);
     return !find_caller(&a) && !a.has_caller && !a.saw_open_path;
 }
 
-bool code_returns(const struct code *code, const struct code_place *place, uint64_t caller_sp) {
+bool follow_to_return(const struct code *code, const struct code_place *place, uint64_t caller_sp) {
     struct analysis a;
     begin_analysis(&a, code, place->pc, true, true);
     a.seeks = SEEKS_RETURN;
@@ -106,7 +106,7 @@ bool code_returns(const struct code *code, const struct code_place *place, uint6
     return reaches_goal(&a);
 }
 
-bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc) {
+bool follow_to_place(const struct code *code, uint64_t entry, uint64_t pc) {
     struct analysis a;
     return search(&a, code, entry, pc);
 }
@@ -144,7 +144,7 @@ static void goal_recipe(const struct analysis *a, struct frame_recipe *recipe) {
         is_aarch64 ? caller_register(&a->at_goal, REGISTER_LR, VALUE_LR) : from_here(&a->at_goal, 0, true);
 }
 
-bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
+bool follow_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
     struct analysis a;
     if (!search(&a, code, entry, pc))
         return false;
@@ -161,7 +161,7 @@ bool recipe_before_calls(const struct code *code, uint64_t entry, uint64_t pc, s
     return true;
 }
 
-bool recipe_past_tables(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
+bool follow_past_tables(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
     struct analysis a;
     begin_search(&a, code, entry, pc, true);
     if (!reaches_goal(&a)) {

@@ -69,6 +69,15 @@ bool code_never_returns(const struct code *code, uint64_t pc);
  * stepped over. What the function saved is then still needed, so that nothing has been written over it. */
 bool code_returns(const struct code *code, const struct code_place *place, uint64_t caller_sp);
 
+/* The same, anew: what is kept between walks is not asked. */
+enum analysis_result follow_to_returns(const struct code *code, uint64_t pc, bool is_interrupted,
+                                       bool lr_is_live, struct frame_recipe *recipe);
+bool follow_to_place(const struct code *code, uint64_t entry, uint64_t pc);
+bool follow_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
+bool follow_past_tables(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
+bool follow_to_no_return(const struct code *code, uint64_t pc);
+bool follow_to_return(const struct code *code, const struct code_place *place, uint64_t caller_sp);
+
 /* PLT stubs and the like, matched byte for byte: true when pc is inside one. */
 bool plt_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe);
 

@@ -26,6 +26,13 @@ static inline bool memory_read_u64(struct unspool_memory *memory, uint64_t addre
     return memory_read(memory, address, value, sizeof *value) == sizeof *value;
 }
 
+/* The same, of what lets code lead elsewhere (a PLT slot): it is noted that something rests on it. */
+static inline bool memory_read_slot(struct unspool_memory *memory, uint64_t address, uint64_t *value) {
+    bool is_read = memory_read_u64(memory, address, value);
+    memory->slots_read += is_read;
+    return is_read;
+}
+
 /* Why a read at address failed: the copy of the stack was too short, or nothing is there. */
 enum unspool_end memory_end(const struct unspool_memory *memory, uint64_t address);
 

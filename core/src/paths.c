@@ -179,12 +179,22 @@ static bool row_recipe(const struct unspool_row *row, bool is_aarch64, struct fr
     return true;
 }
 
-/* The row of the unwind table that covers address, if any does. */
-static bool find_row(const struct analysis *a, uint64_t address, struct unspool_row *row) {
+/* The row of the unwind table that covers address, if any does. Most instructions that are followed lie where
+ * none does, hence the note of how far that goes. */
+static bool find_row(struct analysis *a, uint64_t address, struct unspool_row *row) {
+    if (address - a->bare_start < a->bare_size)
+        return false;
     const struct unspool_module *module = find_module(a->code->unwinder, address);
-    return module && module->table &&
-           unspool_table_lookup(module->table, address - module->image_base, row) == UNSPOOL_OK &&
-           (row->flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_DOUBTED)) == 0;
+    if (!module || !module->table)
+        return false;
+    uint64_t relative_address = address - module->image_base, mapped = module->end - address;
+    if (unspool_table_lookup(module->table, relative_address, row) != UNSPOOL_OK)
+        return false;
+    if ((row->flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_DOUBTED)) == 0)
+        return true;
+    a->bare_start = address;
+    a->bare_size = row->end - relative_address < mapped ? row->end - relative_address : mapped;
+    return false;
 }
 
 /* True when the path need not be followed beyond address: *result says how it ended. PLT stubs are

@@ -56,6 +56,8 @@ struct analysis {
     bool calls_return;                         /* all that were stepped over */
     struct state_value return_address, sp, fp; /* the caller's */
 
+    uint64_t bare_start, bare_size; /* where no row is known to be */
+
     uint64_t window_address;
     size_t window_size;
     uint8_t window[WINDOW_SIZE];

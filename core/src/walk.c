@@ -8,15 +8,7 @@
 #include "analysis.h"
 #include "cfi_program.h"
 #include "exact.h"
-
-/* No module holds the last address (their ends are exclusive), so an empty entry may say so: it is what
- * a return address of 0 looks up. */
-void unspool_cache_clear(struct unspool_cache *cache) {
-    for (uint32_t i = 0; i < UNSPOOL_CACHE_ENTRIES; i++) {
-        cache->entry[i].address = UINT64_MAX;
-        cache->entry[i].rule = 0;
-    }
-}
+#include "rule_cache.h"
 
 /* A handler returns to code that nothing called: what stands before it, perhaps in another function or
  * in no module at all, says nothing about it. */
@@ -37,14 +29,10 @@ static bool begins_a_stack(const struct code *code, const struct unspool_module 
     return (rule->flags & UNSPOOL_ROW_END) || code_never_returns(code, frame->pc);
 }
 
-/* The rule that holds at a frame's lookup address; NULL: no module is there. */
-static inline const struct rule *find_rule(const struct code *code, const struct frame *frame) {
+/* The rule that holds at a frame's lookup address, from the tables; NULL: no module is there. */
+static const struct rule *look_up_rule(const struct code *code, const struct frame *frame) {
     static const struct rule none = {.flags = UNSPOOL_ROW_NONE}, end = {.flags = UNSPOOL_ROW_END};
     uint64_t lookup = lookup_address(frame);
-    uint64_t slot = lookup * 0x9e3779b97f4a7c15u >> 52;
-    struct unspool_cache *cache = code->unwinder->cache;
-    if (cache && cache->entry[slot].address == lookup)
-        return (const struct rule *)(uintptr_t)cache->entry[slot].rule;
     const struct unspool_module *module = find_module(code->unwinder, lookup);
     if (!module)
         return returns_from_signal(code, frame) ? &none : NULL;
@@ -61,11 +49,26 @@ static inline const struct rule *find_rule(const struct code *code, const struct
                 return rule;
         }
     }
-    if (cache) {
-        cache->entry[slot].address = lookup;
-        cache->entry[slot].rule = (uintptr_t)rule;
-    }
+    if (code->unwinder->cache)
+        cache_rule(code->unwinder->cache, lookup, rule);
     return rule;
+}
+
+/* The same, perhaps from the cache; *unpacked is where an ordinary rule is put that is cached whole. */
+static inline const struct rule *find_rule(const struct code *code, const struct frame *frame,
+                                           struct rule *unpacked) {
+    if (code->unwinder->cache) {
+        uint64_t entry = cached_rule(code->unwinder->cache, lookup_address(frame));
+        if (is_packed(entry)) {
+            if (frame->all) /* it lacks what such a walk needs */
+                return look_up_rule(code, frame);
+            *unpacked = unpack_rule(entry);
+            return unpacked;
+        }
+        if (entry)
+            return (const struct rule *)(uintptr_t)entry;
+    }
+    return look_up_rule(code, frame);
 }
 
 static uint64_t callee_saved_mask(uint32_t arch) {
@@ -302,7 +305,8 @@ static enum unspool_end end_without_code(const struct code *code, const struct f
 
 /* The step from a frame to its caller. Whether the caller's pc is mapped shows at the next step. */
 static inline enum step_result take_step(const struct code *code, struct frame *frame, struct step *step) {
-    const struct rule *rule = find_rule(code, frame);
+    struct rule unpacked;
+    const struct rule *rule = find_rule(code, frame, &unpacked);
     const uint8_t special =
         UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE | UNSPOOL_ROW_DOUBTED;
     const uint64_t known = frame->all && frame->is_interrupted ? frame->all->known : 0;
@@ -324,6 +328,47 @@ static inline enum step_result take_step(const struct code *code, struct frame *
     return result;
 }
 
+/* Steps that are ordinary: a rule is cached, and it does with sp, fp and words of the stack at hand. Nearly
+ * all are when many stacks are walked, so this is take_step for them, made short. Returns true when the stack
+ * ends at its root. */
+static bool walk_by_cache(const struct code *code, struct frame *frame, struct unspool_stack *stack) {
+    const struct unspool_cache *cache = code->unwinder->cache;
+    const struct unspool_region *copy = &code->memory->stack;
+    uint64_t places = copy->size < sizeof(uint64_t) ? 0 : copy->size - sizeof(uint64_t) + 1; /* of words */
+    if (!cache || frame->all || (frame->is_interrupted && code->unwinder->arch == UNSPOOL_AARCH64))
+        return false;
+    uint64_t pc = frame->pc, sp = frame->sp, fp = frame->fp, count = stack->count;
+    uint64_t popped_below = frame->is_interrupted ? sp : 0, entry; /* see is_popped */
+    bool fp_is_known = frame->fp_is_known, is_caller = !frame->is_interrupted;
+    while (entry = cached_rule(cache, pc - is_caller), is_packed(entry) && count < stack->capacity) {
+        const struct rule rule = unpack_rule(entry);
+        bool is_by_fp = RULE_CFA_BASE(&rule) == UNSPOOL_CFA_FP;
+        uint64_t cfa = (is_by_fp ? fp : sp) + (uint64_t)(int64_t)rule.cfa_offset;
+        uint64_t fp_address = cfa + (uint64_t)((int64_t)rule.fp_slot * SLOT_SIZE);
+        uint64_t ra_at = cfa - copy->address + (uint64_t)((int64_t)rule.ra_slot * SLOT_SIZE);
+        bool fp_is_popped = RULE_FP(&rule) == UNSPOOL_SAVED_AT_CFA && fp_address < popped_below;
+        bool fp_is_saved = RULE_FP(&rule) == UNSPOOL_SAVED_AT_CFA && !fp_is_popped;
+        uint64_t fp_at = fp_is_saved ? fp_address - copy->address : ra_at;
+        if ((is_by_fp && !fp_is_known) || cfa <= sp || ra_at >= places || fp_at >= places)
+            break;
+        memcpy(&pc, copy->bytes + ra_at, sizeof pc);
+        if (fp_is_saved)
+            memcpy(&fp, copy->bytes + fp_at, sizeof fp);
+        pc = strip_pac(code->unwinder, pc);
+        sp = cfa;
+        fp_is_known = fp_is_saved || (fp_is_known && RULE_FP(&rule) != UNSPOOL_SAVED_UNKNOWN);
+        popped_below = 0;
+        is_caller = true;
+        stack->addresses[count] = pc;
+        stack->how[count++] = UNSPOOL_HOW_CFI;
+    }
+    if (is_caller)
+        *frame = (struct frame){.pc = pc, .sp = sp, .fp = fp, .lr = frame->lr, .fp_is_known = fp_is_known};
+    stack->count = count;
+    return is_caller && entry && !is_packed(entry) &&
+           ((const struct rule *)(uintptr_t)entry)->flags == UNSPOOL_ROW_END;
+}
+
 /* Walks until the stack ends: STEP_END; or STEP_NEEDS_REGISTERS, and nothing is lost by starting again. */
 static enum step_result walk_frames(const struct code *code, struct frame *frame,
                                     struct unspool_stack *stack) {
@@ -337,10 +382,14 @@ static enum step_result walk_frames(const struct code *code, struct frame *frame
         }
         stack->addresses[stack->count] = frame->pc;
         stack->how[stack->count++] = step.how;
+        if (walk_by_cache(code, frame, stack)) {
+            stack->end = UNSPOOL_END_ROOT;
+            return STEP_END;
+        }
         result = take_step(code, frame, &step);
     }
     stack->end = step.end;
-    if (result == STEP_END && stack->count > 1 && !frame->is_interrupted && !find_rule(code, frame))
+    if (result == STEP_END && stack->count > 1 && !frame->is_interrupted && !look_up_rule(code, frame))
         stack->count--; /* what is no code is no frame */
     return result;
 }
@@ -366,58 +415,11 @@ int unspool_step(const struct unspool_unwinder *unwinder, struct unspool_registe
     struct step step = {0};
     set_frame(unwinder->arch, registers, &frame);
     enum step_result result = take_step(&code, &frame, &step);
-    if (result == STEP_CALLER && !frame.is_interrupted && !find_rule(&code, &frame))
+    if (result == STEP_CALLER && !frame.is_interrupted && !look_up_rule(&code, &frame))
         result = end_stack(&step, end_without_code(&code, &frame));
     *how = step.how;
     *end = step.end;
     if (result == STEP_CALLER)
         *registers = all;
     return result == STEP_CALLER;
-}
-
-static void walk_sample(const struct unspool_unwinder *unwinder, const uint64_t *sample,
-                        struct unspool_memory *memory, struct unspool_stack *stack) {
-    struct unspool_registers registers;
-    uint32_t arch = unwinder->arch;
-    registers.value[pc_register(arch)] = sample[0];
-    registers.value[sp_register(arch)] = sample[1];
-    registers.value[fp_register(arch)] = sample[2];
-    registers.known = (uint64_t)1 << pc_register(arch) | (uint64_t)1 << sp_register(arch) |
-                      (uint64_t)1 << fp_register(arch);
-    registers.value[UNSPOOL_AARCH64_LR] = sample[3];
-    if (arch == UNSPOOL_AARCH64)
-        registers.known |= (uint64_t)1 << UNSPOOL_AARCH64_LR;
-    registers.pc_is_return_address = 0;
-    unspool_walk(unwinder, &registers, memory, stack);
-}
-
-uint64_t unspool_walk_many(const struct unspool_unwinder *unwinder, struct unspool_batch *batch,
-                           uint64_t first) {
-    struct unspool_memory memory;
-    memory.regions = NULL;
-    memory.region_count = 0;
-    memory.pid = 0;
-    memory.code_pid = 0;
-    memory.page_size = 0;
-    for (uint64_t i = first; i < batch->count; i++) {
-        const uint64_t *sample = batch->registers + 4 * i;
-        uint64_t start = batch->offsets[i];
-        uint64_t left = batch->capacity - start;
-        struct unspool_stack stack = {
-            .addresses = batch->addresses + start,
-            .how = batch->how + start,
-            .capacity = left < batch->depth_limit ? left : batch->depth_limit,
-        };
-        memory.stack = (struct unspool_region){
-            .address = sample[1],
-            .size = batch->stack_offsets[i + 1] - batch->stack_offsets[i],
-            .bytes = batch->stack_bytes + batch->stack_offsets[i],
-        };
-        walk_sample(unwinder, sample, &memory, &stack);
-        if (stack.end == UNSPOOL_END_DEPTH_LIMIT && stack.capacity < batch->depth_limit)
-            return i; /* the batch's room ended, not the stack */
-        batch->offsets[i + 1] = start + stack.count;
-        batch->ends[i] = (uint8_t)stack.end;
-    }
-    return batch->count;
 }

@@ -113,7 +113,7 @@ static uint64_t next_hop(const struct code *code, uint64_t address) {
     uint64_t target;
     memcpy(&displacement, bytes + at + 2, sizeof displacement);
     uint64_t slot = address + at + 6 + (uint64_t)(int64_t)displacement;
-    return memory_read_u64(code->memory, slot, &target) ? target : 0;
+    return memory_read_slot(code->memory, slot, &target) ? target : 0;
 }
 
 /* Where a call through a slot of the global offset table (-fno-plt) leads; 0: it is no such call. */
@@ -126,7 +126,7 @@ static uint64_t called_through_slot(const struct code *code, uint64_t return_add
         return 0;
     memcpy(&displacement, bytes + 2, sizeof displacement);
     uint64_t slot = return_address + (uint64_t)(int64_t)displacement;
-    return memory_read_u64(code->memory, slot, &target) ? target : 0;
+    return memory_read_slot(code->memory, slot, &target) ? target : 0;
 }
 
 uint64_t x86_64_called_function(const struct code *code, uint64_t return_address) {

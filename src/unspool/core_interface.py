@@ -13,6 +13,7 @@ DECLARATIONS = """
 #define UNSPOOL_REGISTERS 33
 #define UNSPOOL_PROBLEMS_KEPT 16
 #define UNSPOOL_CACHE_ENTRIES 4096
+#define UNSPOOL_CACHE_ANSWERS 1024
 
 enum unspool_arch { UNSPOOL_X86_64 = 1, UNSPOOL_AARCH64 = 2 };
 enum unspool_register {
@@ -153,6 +154,7 @@ struct unspool_memory {
     int32_t pid;
     int32_t code_pid;
     uint32_t page_size;
+    uint32_t slots_read;
     uint64_t page_address;
     uint8_t page[4096];
 };
@@ -163,6 +165,13 @@ struct unspool_cache {
         uint64_t address;
         uint64_t rule;
     } entry[UNSPOOL_CACHE_ENTRIES];
+    struct unspool_answer {
+        uint64_t question[5];
+        int64_t offset[3];
+        uint8_t kind[3];
+        uint8_t result;
+        uint8_t reserved[4];
+    } answer[UNSPOOL_CACHE_ANSWERS];
 };
 void unspool_cache_clear(struct unspool_cache *cache);
 struct unspool_unwinder {

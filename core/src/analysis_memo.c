@@ -1,0 +1,130 @@
+/*
+ * analysis_memo.c: what following code has shown already.
+ *
+ * The same places are asked about again and again when many stacks are walked, and following code takes a
+ * thousand times as long as a step by a rule. The cache of an unwinder keeps the answers, for code that a
+ * file brings (code that is made at run time changes), unless they rest on what a PLT slot held.
+ */
+#include "analysis.h"
+#include "memory.h"
+
+enum { ASKS_CALLER = 1, ASKS_REACHES, ASKS_RECIPE, ASKS_PAST_TABLES, ASKS_NEVER_RETURNS, ASKS_RETURNS };
+
+struct question {
+    uint64_t words[5];   /* what is asked, pc, and what else matters */
+    uint32_t slots_read; /* before it was asked */
+};
+
+/* Where the answer is kept; NULL: nowhere. */
+static struct unspool_answer *place_of_answer(const struct code *code, const struct question *question) {
+    const struct unspool_module *module;
+    if (!code->unwinder->cache || !(module = find_module(code->unwinder, question->words[1] - 1)) ||
+        (!module->code && !(module->table && (code->memory->pid || code->memory->code_pid))))
+        return NULL;
+    uint64_t hash = 0;
+    for (int i = 0; i < 5; i++)
+        hash = (hash ^ question->words[i]) * 0x9e3779b97f4a7c15u;
+    return &code->unwinder->cache->answer[hash >> 32 & (UNSPOOL_CACHE_ANSWERS - 1)];
+}
+
+static bool is_answered(const struct unspool_answer *answer, const struct question *question) {
+    return answer && memcmp(answer->question, question->words, sizeof question->words) == 0;
+}
+
+static void keep(const struct code *code, struct unspool_answer *answer, const struct question *question,
+                 uint8_t result, const struct frame_recipe *recipe) {
+    if (!answer || code->memory->slots_read != question->slots_read)
+        return;
+    const struct frame_value values[] = {recipe->return_address, recipe->sp, recipe->fp};
+    memcpy(answer->question, question->words, sizeof question->words);
+    answer->result = result;
+    for (int i = 0; i < 3; i++) {
+        answer->kind[i] = values[i].kind;
+        answer->offset[i] = values[i].offset;
+    }
+}
+
+static struct frame_recipe kept_recipe(const struct unspool_answer *answer) {
+    return (struct frame_recipe){
+        .return_address = {answer->kind[0], answer->offset[0]},
+        .sp = {answer->kind[1], answer->offset[1]},
+        .fp = {answer->kind[2], answer->offset[2]},
+    };
+}
+
+enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_interrupted, bool lr_is_live,
+                                  struct frame_recipe *recipe) {
+    const struct question question = {{ASKS_CALLER, pc, is_interrupted, lr_is_live},
+                                      code->memory->slots_read};
+    struct unspool_answer *answer = place_of_answer(code, &question);
+    if (is_answered(answer, &question)) {
+        *recipe = kept_recipe(answer);
+        return answer->result;
+    }
+    *recipe = (struct frame_recipe){0};
+    enum analysis_result result = follow_to_returns(code, pc, is_interrupted, lr_is_live, recipe);
+    keep(code, answer, &question, (uint8_t)result, recipe);
+    return result;
+}
+
+bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
+    const struct question question = {{ASKS_RECIPE, pc, entry}, code->memory->slots_read};
+    struct unspool_answer *answer = place_of_answer(code, &question);
+    if (is_answered(answer, &question)) {
+        *recipe = kept_recipe(answer);
+        return answer->result;
+    }
+    *recipe = (struct frame_recipe){0};
+    bool result = follow_from_entry(code, entry, pc, recipe);
+    keep(code, answer, &question, result, recipe);
+    return result;
+}
+
+bool recipe_past_tables(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
+    const struct question question = {{ASKS_PAST_TABLES, pc, entry}, code->memory->slots_read};
+    struct unspool_answer *answer = place_of_answer(code, &question);
+    if (is_answered(answer, &question)) {
+        *recipe = kept_recipe(answer);
+        return answer->result;
+    }
+    *recipe = (struct frame_recipe){0};
+    bool result = follow_past_tables(code, entry, pc, recipe);
+    keep(code, answer, &question, result, recipe);
+    return result;
+}
+
+/* Questions whose answer is yes or no. */
+
+static const struct frame_recipe no_recipe;
+
+bool code_never_returns(const struct code *code, uint64_t pc) {
+    const struct question question = {{ASKS_NEVER_RETURNS, pc}, code->memory->slots_read};
+    struct unspool_answer *answer = place_of_answer(code, &question);
+    if (is_answered(answer, &question))
+        return answer->result;
+    bool result = follow_to_no_return(code, pc);
+    keep(code, answer, &question, result, &no_recipe);
+    return result;
+}
+
+bool code_returns(const struct code *code, const struct code_place *place, uint64_t caller_sp) {
+    const struct question question = {
+        {ASKS_RETURNS, place->pc, place->function_end, place->fp - place->sp, caller_sp - place->sp},
+        code->memory->slots_read};
+    struct unspool_answer *answer = place_of_answer(code, &question);
+    if (is_answered(answer, &question))
+        return answer->result;
+    bool result = follow_to_return(code, place, caller_sp);
+    keep(code, answer, &question, result, &no_recipe);
+    return result;
+}
+
+bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc) {
+    const struct question question = {{ASKS_REACHES, pc, entry}, code->memory->slots_read};
+    struct unspool_answer *answer = place_of_answer(code, &question);
+    if (is_answered(answer, &question))
+        return answer->result;
+    bool result = follow_to_place(code, entry, pc);
+    keep(code, answer, &question, result, &no_recipe);
+    return result;
+}
