@@ -5,7 +5,7 @@ memory, and what comes out of a file that can be read is sound.
 
 Inputs are small whole files (seeds, written here) with a few places overwritten by values that break readers:
 sizes and types of records, counts within samples, anything. A failing input is kept in
-out/fuzz/perf-FAILURE.bin. """
+out/fuzz/perf-FAILURE.bin."""
 
 from __future__ import annotations
 
