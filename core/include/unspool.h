@@ -249,7 +249,7 @@ void unspool_memory_reset(struct unspool_memory *memory);
  * Pays when many stacks are walked. It belongs to one set of modules: clear it whenever they change. Its
  * members are private. */
 #define UNSPOOL_CACHE_ENTRIES 4096
-#define UNSPOOL_CACHE_ANSWERS 1024
+#define UNSPOOL_CACHE_ANSWERS 512
 struct unspool_cache {
     struct {
         uint64_t address;
