@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from unspool.binaries import Binary
 from unspool.capture import CaptureError, perf_permission
 from unspool.capture.in_process import CaptureSettings
-from unspool.capture.perf_event import PerfCapture, attributes_for
+from unspool.capture.perf_event import PerfCapture, attributes_for, stack_copy_bytes
 from unspool.capture.perf_open import PerfForbidden
 from unspool.capture.samples import (
     Happening,
@@ -128,6 +128,22 @@ def test_the_kernel_does_not_count_for_threads_that_end() -> None:
     """inherit_stat makes it write into rings of other processors, which loses their records."""
     attributes = attributes_for(RATE, with_kernel=True, on_exec=True)
     assert not attributes.flags & INHERIT_STAT
+
+
+@pytest.mark.parametrize(
+    ("rate", "ring", "size"),
+    [
+        (10, 8 << 20, 56 << 10),
+        (199, 8 << 20, 56 << 10),
+        (999, 8 << 20, 16 << 10),
+        (4999, 8 << 20, 8 << 10),
+        (199, 512 << 10, 24 << 10),
+        (999, 512 << 10, 8 << 10),
+    ],
+)
+def test_how_much_of_the_stack_is_copied(rate: int, ring: int, size: int) -> None:
+    """16 MiB a second at most; a ring holds a tenth of a second."""
+    assert stack_copy_bytes(rate, ring) == size
 
 
 def test_without_following_children(program: list[str]) -> None:

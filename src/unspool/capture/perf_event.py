@@ -25,7 +25,12 @@ from unspool.capture.perf_attributes import AttributeFlag, EventAttributes, Even
 from unspool.capture.perf_live_files import LiveFiles
 from unspool.capture.perf_open import PerfForbidden
 from unspool.capture.perf_order import TimeOrder, Window
-from unspool.capture.perf_permission import kernel_hidden, kernel_is_visible, not_permitted
+from unspool.capture.perf_permission import (
+    PerfSettings,
+    kernel_hidden,
+    kernel_is_visible,
+    not_permitted,
+)
 from unspool.capture.perf_processes import ProcessFollower
 from unspool.capture.perf_records import RecordParser, scan
 from unspool.capture.perf_registers import ALL_REGISTERS
@@ -36,12 +41,21 @@ from unspool.capture.program import Program, find_program
 from unspool.capture.samples import Event, Happening, Problem, ProcessEnded
 
 EVENTS = [Event("cpu", "nanoseconds")]
-STACK_BYTES = 16 << 10  # copied with every sample
+_COPIED_A_SECOND = 16 << 20  # bytes of stack, of a thread that is busy all the time
+_LARGEST_COPY, _SMALLEST_COPY = 56 << 10, 8 << 10  # bytes; a record has less than 64 KiB
+_SECONDS_IN_RING = 0.1  # that a ring must hold
 _CPU_CLOCK = 0
 _CLOCK_MONOTONIC = 1
 _LOOK_SECONDS = 0.25  # between two times that samples are walked
 _DRAIN_MILLISECONDS = 50  # at most, between two times that the rings are emptied
 _WAITING_AT_MOST = 128 << 20  # bytes that were read and not yet walked
+
+
+def stack_copy_bytes(rate: int, ring_bytes: int) -> int:
+    """How much of the stack is copied with every sample: as much as goes without disturbing the program, and
+    as rings of this size can hold."""
+    most = min(_COPIED_A_SECOND, int(ring_bytes / _SECONDS_IN_RING)) // rate
+    return max(min(most, _LARGEST_COPY) // 4096 * 4096, _SMALLEST_COPY)
 
 
 def attributes_for(rate: int, *, with_kernel: bool, on_exec: bool) -> EventAttributes:
@@ -64,7 +78,7 @@ def attributes_for(rate: int, *, with_kernel: bool, on_exec: bool) -> EventAttri
         0,
         int(flags),
         user_registers=ALL_REGISTERS[platform.machine()],
-        stack_size=STACK_BYTES,
+        stack_size=stack_copy_bytes(rate, PerfSettings.of_self().ring_bytes),
         clock=_CLOCK_MONOTONIC,
     )
 

@@ -6,6 +6,7 @@ kernel.perf_event_paranoid = 3 and 4, too, which allow nothing to users.
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from unspool.capture.errors import CaptureError
 from unspool.capture.perf_attributes import AttributeFlag, EventAttributes, EventType
 from unspool.capture.perf_open import PerfForbidden, open_event
+from unspool.capture.perf_rings import wanted_ring_bytes
 from unspool.capture.permission import user_name
 from unspool.capture.task_status import TaskStatus
 
@@ -51,6 +53,13 @@ class PerfSettings:
             _number(_PARANOID),
             _number(_MLOCK),
         )
+
+    @property
+    def ring_bytes(self) -> int:
+        """That the ring of a processor may surely have."""
+        if self.has_capability or self.mlock is None:
+            return wanted_ring_bytes()
+        return min((self.mlock << 10) - mmap.PAGESIZE, wanted_ring_bytes())
 
     def why_not(self) -> tuple[str, str]:
         """(cause, remedy): the kernel has refused an event of our own process."""

@@ -27,7 +27,7 @@ from unspool.core import PerfRing
 _IOC_ENABLE, _IOC_DISABLE, _IOC_SET_OUTPUT = 0x2400, 0x2401, 0x2405
 _IOC_ID = 0x80082407
 _ALL_RINGS = 64 << 20  # bytes that the rings of all processors together may have
-_LARGEST, _SMALLEST = 8 << 20, 128 << 10  # bytes of one
+_LARGEST_RING, _SMALLEST_RING = 8 << 20, 128 << 10  # bytes
 
 
 class PerfRings:
@@ -100,10 +100,6 @@ class PerfRings:
 
     # ------------------------------------------------------------ one event
 
-    def _size_wanted(self) -> int:
-        each = _ALL_RINGS // len(self._processors)
-        return min(max(1 << each.bit_length() - 1, _SMALLEST), _LARGEST)
-
     def _connect(self, processor: int, event: int) -> None:
         identifier = bytearray(8)
         fcntl.ioctl(event, _IOC_ID, identifier)
@@ -117,13 +113,13 @@ class PerfRings:
 
     def _map(self, event: int) -> None:
         """The largest ring that the kernel allows (kernel.perf_event_mlock_kb, RLIMIT_MEMLOCK)."""
-        size = self._size_wanted() if not self._rings else self._rings[-1].size
+        size = wanted_ring_bytes() if not self._rings else self._rings[-1].size
         while True:
             try:
                 mapping = mmap.mmap(event, mmap.PAGESIZE + size, mmap.MAP_SHARED)
                 break
             except OSError as error:
-                if error.errno not in (errno.EPERM, errno.ENOMEM) or size <= _SMALLEST:
+                if error.errno not in (errno.EPERM, errno.ENOMEM) or size <= _SMALLEST_RING:
                     raise
                 size //= 2
         self._mappings.append(mapping)
@@ -140,6 +136,12 @@ def _online_processors() -> list[int]:
         return [n for low, _, high in bounds for n in range(int(low), int(high or low) + 1)]
     except (OSError, ValueError):
         return list(range(os.cpu_count() or 1))
+
+
+def wanted_ring_bytes() -> int:
+    """Of each ring, where nothing limits them."""
+    each = _ALL_RINGS // len(_online_processors())
+    return min(max(1 << each.bit_length() - 1, _SMALLEST_RING), _LARGEST_RING)
 
 
 def use_all_descriptors() -> None:
