@@ -25,6 +25,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 RATES = (199, 2000)
 _TIMEOUT = 300  # seconds: whatever takes that long hangs
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
+_recordings = tempfile.TemporaryDirectory(prefix="unspool-battery-")  # until this process ends
 _COMPILERS = {".c": "gcc", ".cpp": "g++"}
 
 
@@ -87,8 +88,7 @@ def run(
     prefix: Sequence[str] = (),
 ) -> Outcome:
     """rate: None = bare. prefix: a command that runs the rest, unspool included."""
-    folder = Path(tempfile.mkdtemp(prefix="unspool-battery-"))
-    folder.chmod(0o777)  # unspool may run as another user
+    folder = Path(tempfile.mkdtemp(dir=_recordings.name))
     recording = None if rate is None else folder / "recording.unspool"
     if rate is not None and recording is not None:
         command = unspool_command(rate, recording, command, *options)
