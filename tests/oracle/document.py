@@ -103,7 +103,7 @@ functions whose frame is found by another register, the loader's `_dl_runtime_re
 PEERS_TEXT = """Steps at random of {count} of the programs, with the core of commit {core}; at each,
 every tool looked at the same stopped process. Complete: what the tool itself says of its stack (gdb: the last
 frame is the outermost; libunwind: `unw_step` returned 0; libdwfl: no error; framehop: `next` returned
-`Ok(None)`)."""
+`Ok(None)`). framehop takes no registers but pc, sp and fp."""
 LIMITS = """
 ## Limits
 
