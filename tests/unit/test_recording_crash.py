@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.compilers import build
 from tests.recordings import Recording
 from unspool.profile import Profile, RecordingError
 
@@ -163,6 +164,31 @@ def test_nothing_is_written_after_a_failure(tmp_path: Path) -> None:
         recording.finish()
     profile = Profile.open(str(recording.path))
     assert profile.total_weight() > 0 and not profile.is_finished
+
+
+WAITS_FOR_THE_DISK = """
+#include <stdlib.h>
+int fsync(int fd) { (void)fd; abort(); }
+int fdatasync(int fd) { (void)fd; abort(); }
+"""
+WRITES = """
+import sys
+from pathlib import Path
+from tests.recordings import Recording
+
+recording = Recording(Path(sys.argv[1]))
+recording.sample(["work"])
+recording.writer.commit()
+recording.finish()
+"""
+
+
+def test_nobody_waits_for_the_disk(tmp_path: Path) -> None:
+    """On a busy disk each time takes many seconds, in which rings run full."""
+    library = build(tmp_path, "abort.so", "gcc", "-shared", "-fPIC", code=WAITS_FOR_THE_DISK)
+    environment = os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": "."}
+    command = [sys.executable, "-c", WRITES, str(tmp_path / "r.unspool")]
+    assert subprocess.run(command, env=environment).returncode == 0
 
 
 class _FailingCommit:
