@@ -86,8 +86,8 @@ class RecordingWriter:
         with translated(path):
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             try:
-                # Nobody waits for the disk: neither samples, nor the programs that share it with us. The second
-                # one writes already.
+                # Nobody waits for the disk: neither samples, nor the programs that share it with us. The
+                # second one writes already.
                 for pragma in ("synchronous = OFF", "journal_mode = WAL"):
                     connection.execute(f"PRAGMA {pragma}")
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
