@@ -23,7 +23,7 @@ from unspool.capture.samples import (
     ThreadNamed,
 )
 from unspool.core import ffi, library
-from unspool.unwind import How
+from unspool.unwind import How, StackEnd
 
 PERIOD = 1_000_000_000 // 199
 LATE = 10**12  # ns: more CPU time than this process has used
@@ -132,6 +132,34 @@ def test_a_sample_of_code_that_is_mapped_no_more_is_stale(capture: InProcessCapt
     (batch,) = session.samples()
     assert batch.flags.tolist() == [Flag.STALE_MODULES, 0]
     assert batch.complete.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(("unloads", "complete"), [(0, True), (1, False)])
+def test_what_may_have_changed_but_has_not(capture: InProcessCapture, unloads: int, complete: bool) -> None:
+    """The agent says that the modules may have changed: libraries were loaded. The map says what has changed,
+    unless code was taken away meanwhile."""
+    session = Session(capture)
+    session.published()
+    session.agent.sample([code()], HOW[:1], LATE, flags=Flag.STALE_MODULES)
+    session.agent.fields["unloads"] += unloads
+    session.step()
+    session.finish()
+    (batch,) = session.samples()
+    assert batch.flags.tolist() == [0 if complete else Flag.STALE_MODULES]
+    assert batch.complete.tolist() == [complete]
+
+
+def test_a_return_address_in_new_code_has_the_map_read_once(capture: InProcessCapture) -> None:
+    """For each list of modules: it may also be no code at all."""
+    session = Session(capture)
+    session.published()
+    (process,) = capture._followed.values()
+    epoch = session.agent.epoch
+    for expected in (True, False):
+        session.agent.sample([code()], HOW[:1], LATE, end=StackEnd.BAD_RETURN_ADDRESS, epoch=epoch)
+        process._drain()
+        assert process._met_unknown == expected
+        session.step()
 
 
 def test_lost_samples_are_told_once(capture: InProcessCapture) -> None:

@@ -419,6 +419,12 @@ void agent_modules_changed(void) {
     ring_doorbell(agent.header);
 }
 
+void agent_modules_unloaded(void) {
+    if (agent_is_running())
+        __atomic_add_fetch(&agent.area->unloads, 1, __ATOMIC_SEQ_CST);
+    agent_modules_changed();
+}
+
 __attribute__((visibility("default"))) int unspool_agent_start(const char *path) {
     return agent_start(path);
 }

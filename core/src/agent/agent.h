@@ -44,9 +44,12 @@ void agent_leave_child(void);
  * session_note). */
 void agent_be_quiet(uint32_t notes);
 
-/* The program's mappings may have changed (after dlopen, before and after dlclose): samples are marked stale
+/* The program's mappings may have changed (before dlopen): samples are marked stale
  * until the unspool process has looked again, which it is woken for. */
 void agent_modules_changed(void);
+
+/* The same before and after dlclose: code may be gone, and other code in its place. */
+void agent_modules_unloaded(void);
 
 /* Or-ed into area.notes, for people to know: enum session_note. */
 void agent_note(uint32_t notes);

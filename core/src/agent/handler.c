@@ -245,6 +245,14 @@ static bool misses_table(const struct session_modules *modules, const struct uns
 
 /* ------------------------------------------------------------------ one sample */
 
+/* A stack that ended where no code is known to be may do so since the code is new. The unspool process is
+ * woken to look, once for each list of modules. */
+static void tell_unknown_code(uint32_t epoch, uint32_t end) {
+    if ((end == UNSPOOL_END_UNMAPPED_PC || end == UNSPOOL_END_BAD_RETURN_ADDRESS) &&
+        __atomic_exchange_n(&agent.unknown_epoch, epoch, __ATOMIC_RELAXED) != epoch)
+        ring_doorbell(agent.header);
+}
+
 /* Walks; says with which modules and what is to be said of them. */
 static void walk(struct workspace *workspace, struct unspool_stack *stack, struct session_record *about) {
     struct session_area *area = workspace->area;
@@ -332,6 +340,7 @@ static void take_sample(struct workspace *workspace, uint64_t time, uint64_t cpu
     walk(workspace, &stack, &about);
     about.frame_count = (uint32_t)stack.count;
     write_record(workspace, &stack, &about);
+    tell_unknown_code(about.epoch, about.end);
 }
 
 /* The session is over, or the unspool process has died without saying so. */

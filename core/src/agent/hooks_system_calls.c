@@ -77,9 +77,9 @@ uintptr_t hook_before_dlopen(void) {
 HOOK int dlclose(void *handle) {
     bool is_ours = agent_is_running();
     if (is_ours)
-        agent_modules_changed();
+        agent_modules_unloaded();
     int result = NEXT(dlclose)(handle);
     if (is_ours)
-        agent_modules_changed();
+        agent_modules_unloaded();
     return result;
 }

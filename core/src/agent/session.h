@@ -254,7 +254,9 @@ struct session_area {
     uint32_t requests_done; /* requests before this number were served; by compare-and-swap */
     uint64_t foreign;       /* signals that were not ours, by atomic addition, as are the following */
     uint64_t lost[SESSION_LOST_REASONS]; /* by enum session_lost */
-    uint8_t reserved1[40];
+    uint32_t
+        unloads; /* of the changes those that may take code away (dlclose), counted up before and after */
+    uint8_t reserved1[36];
 
     /* At 192. The unspool process's, as time goes by. */
     uint64_t modules; /* release: epoch << 8 | buffer; the epoch begins with 1. See unspool_area_publish */

@@ -25,6 +25,7 @@ struct agent {
     int32_t signal;
     uint32_t is_quiet;            /* no system calls from handlers */
     uint32_t is_stopping;         /* handlers take no samples and arm no timers */
+    uint32_t unknown_epoch;       /* of the modules for which code in none of them was told */
     _Alignas(64) uint32_t inside; /* handlers that have begun and not ended */
 };
 extern struct agent agent;

@@ -29,6 +29,7 @@ class CodeHistory:
         self.version = 0
         self._map = self.current.code_map(arch)
         self._of_epoch: dict[int, int] = {}
+        self._unloads: dict[int, int] = {}
         self._changes: dict[int, Ranges] = {}  # version -> what it changed
 
     def update(self, mapped: MappedCode) -> CodeMap:
@@ -48,9 +49,18 @@ class CodeHistory:
         self._map = mapped.code_map(self._arch)
         return until_now
 
-    def published(self, epoch: int) -> None:
-        """The current map is what agents walk with from this epoch on."""
+    def published(self, epoch: int, unloads: int) -> None:
+        """The current map is what agents walk with from this epoch on. unloads: how often code may have been
+        taken away before the map was read."""
         self._of_epoch[epoch] = self.version
+        self._unloads[epoch] = unloads
+
+    def kept_all(self, epochs: NDArray[np.uint32], unloads: int | None) -> NDArray[np.bool_]:
+        """bool[n]: since the lists of these epochs were read nothing was taken away: whatever has changed
+        shows in the map. unloads: as they were counted after the map was last read; None: it was not."""
+        known, inverse = np.unique(epochs, return_inverse=True)
+        kept = [unloads is not None and self._unloads.get(int(epoch)) == unloads for epoch in known]
+        return np.array(kept, np.bool_)[inverse]
 
     def stale(
         self, epochs: NDArray[np.uint32], offsets: NDArray[np.uint64], addresses: NDArray[np.uint64]

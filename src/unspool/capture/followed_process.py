@@ -111,7 +111,8 @@ class FollowedProcess:
         self._is_behind = False  # there is more to publish
         self._next_seccomp = 0.0
         self._next_map = self._next_forced_map = 0.0
-        self._changes_seen = -1
+        self._changes_seen = self._unloads_seen = -1
+        self._unknown_epoch = -1  # of the list with which samples met code that is not in it
         self._met_unknown = False  # a sample hit code that is in no map
         self._started = time.monotonic()
         self._lost_seen = np.zeros(len(LostReason), np.int64)
@@ -137,7 +138,9 @@ class FollowedProcess:
         """What has happened since the last look; has_ended is true after the last one. rang: somebody wants
         to be looked at, perhaps since a ring gets full."""
         now = time.monotonic()
-        changes = self.area.field("changes")
+        changes, unloads = self.area.field("changes"), self.area.field("unloads")
+        if rang:
+            self._drain()
         is_forced = (changes != self._changes_seen or self._met_unknown) and now >= self._next_forced_map
         is_due = is_forced or now >= self._next_map
         try:
@@ -151,10 +154,10 @@ class FollowedProcess:
                 self._check_blocked()
         except ProcessLookupError:
             self.has_ended = True
-        if is_due or rang or self._published is None:
+        if is_due or self._published is None:
             self._drain()
         if is_due:
-            yield from self._look_at_map(now, changes)
+            yield from self._look_at_map(now, changes, unloads)
             yield from self._counters()
         elif has_new_tables or self._is_behind:
             self._publish()
@@ -168,8 +171,9 @@ class FollowedProcess:
         self._drain()
         if not self.has_ended:
             with suppress(OSError):
-                yield from self._look_at_map(time.monotonic(), self.area.field("changes"))
-        yield from self._samples.give_out(self._history.update(self._history.current), self._history)
+                fields = self.area.field("changes"), self.area.field("unloads")
+                yield from self._look_at_map(time.monotonic(), *fields)
+        yield from self._samples.give_out(self._history.update(self._history.current), self._history, None)
         yield from self._names()
         yield from self._counters()
         now = time.monotonic_ns()
@@ -310,7 +314,14 @@ class FollowedProcess:
             tids = np.array([self._outer.get(int(tid), int(tid)) for tid in tids], np.int64)
         self._samples.take(ring, tids, self._history.current, with_events=self._triggers.with_events)
         self._tell_stacks(tids, ring.samples["sp"])
-        self._met_unknown |= bool((ring.samples["end"] == StackEnd.UNMAPPED_PC).any())
+        ends = ring.samples["end"]
+        self._met_unknown |= bool((ends == StackEnd.UNMAPPED_PC).any())
+        # A return address that is no code may be in a library that is new; or it is none, however often the
+        # map is read.
+        epochs = ring.samples["epoch"][ends == StackEnd.BAD_RETURN_ADDRESS]
+        if len(epochs) and int(epochs.max()) > self._unknown_epoch:
+            self._unknown_epoch = int(epochs.max())
+            self._met_unknown = True
 
     def _tell_stacks(self, tids: NDArray[np.int64], sps: NDArray[np.uint64]) -> None:
         """Agents read a thread's own stack directly, once they know where it is."""
@@ -328,8 +339,9 @@ class FollowedProcess:
 
     # ------------------------------------------------------------ memory map
 
-    def _look_at_map(self, now: float, changes: int) -> Iterator[Happening]:
-        """Read the map, publish what has changed, give out the samples up to now."""
+    def _look_at_map(self, now: float, changes: int, unloads: int) -> Iterator[Happening]:
+        """Read the map, publish what has changed, give out the samples up to now. changes, unloads: of the
+        area, from before."""
         started = time.thread_time()
         try:
             text = self._watch.memory_map()
@@ -341,8 +353,9 @@ class FollowedProcess:
             self.has_ended = True
             return
         seconds = time.thread_time() - started  # without opening files, which is done once
-        self._changes_seen = changes
+        self._changes_seen, self._unloads_seen = changes, unloads
         self._met_unknown = False
+        unloads_now = self.area.field("unloads")
         mapped = self._history.current
         if text != self._map_text:
             self._map_text = text
@@ -355,7 +368,7 @@ class FollowedProcess:
         self._publish()
         self._next_map = now + max(_MAP_SECONDS, seconds / _COST)
         self._next_forced_map = now + max(_LEAST_SECONDS, seconds / _FORCED_COST)
-        yield from self._samples.give_out(code_map, self._history)
+        yield from self._samples.give_out(code_map, self._history, unloads_now)
         yield from self._missing(mapped)
 
     def _is_other_program(self) -> bool:
@@ -383,7 +396,7 @@ class FollowedProcess:
             self._changes_seen,
         )
         if epoch is not None:
-            self._history.published(epoch)
+            self._history.published(epoch, self._unloads_seen)
             self._published = wanted
             self._is_behind = False
 

@@ -55,12 +55,14 @@ class SampleBuffer:
             _Pending(ring, tids, self.clocks.weights(tids, cpu, system, by_event, is_at_call))
         )
 
-    def give_out(self, code_map: CodeMap, history: CodeHistory) -> Iterator[SampleBatch]:
-        """All of them, under this map."""
+    def give_out(self, code_map: CodeMap, history: CodeHistory, unloads: int | None) -> Iterator[SampleBatch]:
+        """All of them, under this map. unloads: as for CodeHistory.kept_all. An agent only knows that
+        something may have changed; history knows what."""
         pending, self._pending = self._pending, []
         for ring, tids, weights in pending:
             samples = ring.samples
             flags: NDArray[np.uint8] = samples["flags"].copy()
+            flags[history.kept_all(samples["epoch"], unloads)] &= np.uint8(0xFF & ~Flag.STALE_MODULES)
             flags[history.stale(samples["epoch"], ring.offsets, ring.addresses)] |= np.uint8(
                 Flag.STALE_MODULES
             )

@@ -167,6 +167,7 @@ AREA_FIELDS = _struct(
     changes=(72, "<u4"),
     foreign=(80, "<u8"),
     lost=(88, f"({LOST_REASONS},)<u8"),
+    unloads=(152, "<u4"),
     quiet=(208, "<u4"),
     no_reading=(212, "<u4"),
     ring_wanted=(328, "<u4"),
