@@ -7,7 +7,7 @@ import pytest
 from tests.battery.harness import build, compare
 
 
-@pytest.mark.parametrize("which", ["whitelist", "whitelist-prctl", "kill", "fail", "allow", "strict"])
+@pytest.mark.parametrize("which", ["whitelist", "whitelist-prctl", "kill", "fail", "ids", "allow", "strict"])
 def test_seccomp(folder: Path, which: str) -> None:
     """No forbidden call is made for the program; until the filter was set it is in the recording."""
     compare([build(folder, "filters.c"), which], samples=5)

@@ -25,6 +25,10 @@ def test_children_are_not_followed(folder: Path) -> None:
         assert outcome.processes == 1
 
 
+def test_fork_while_the_loader_is_locked(folder: Path) -> None:
+    compare([build(folder, "fork_in_loader.c")], samples=2)
+
+
 def test_program_replaces_itself_300_times(folder: Path) -> None:
     compare([build(folder, "exec_chain.c")])
 

@@ -264,10 +264,15 @@ static bool wait_for_handlers(void) {
     return false;
 }
 
+/* This process itself, not one that has its memory. */
+static bool has_joined(void) {
+    return __atomic_load_n(&agent.area, __ATOMIC_SEQ_CST) && own_pid() == agent.pid;
+}
+
 void agent_stop(void) {
     struct session_area *area = agent.area;
     struct session_header *header = agent.header;
-    if (!agent_is_running())
+    if (!has_joined())
         return;
     __atomic_store_n(&agent.is_stopping, 1, __ATOMIC_SEQ_CST);
     bool is_still = wait_for_handlers();
@@ -360,7 +365,7 @@ void agent_in_child(void) {
 /* ------------------------------------------------------------------ what hooks see and say */
 
 bool agent_is_running(void) {
-    return __atomic_load_n(&agent.area, __ATOMIC_SEQ_CST) && own_pid() == agent.pid;
+    return !__atomic_load_n(&agent.is_quiet, __ATOMIC_SEQ_CST) && has_joined();
 }
 
 int agent_signal(void) {

@@ -54,7 +54,8 @@ void agent_modules_unloaded(void);
 /* Or-ed into area.notes, for people to know: enum session_note. */
 void agent_note(uint32_t notes);
 
-/* True while this process (checked by getpid, so not in a vfork child) is in a session. */
+/* True while this process (checked by getpid, so not in a vfork child) is in a session. False once it is
+ * quiet, without a system call: a filter may forbid getpid. */
 bool agent_is_running(void);
 
 /* True where programs that this process starts are to be profiled too: it is in a session, which goes on and

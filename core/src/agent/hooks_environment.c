@@ -12,6 +12,7 @@
 
 #include "agent.h"
 #include "hooks.h"
+#include "hooks_next.h"
 
 #define AGENT_FILE "/libunspool_agent.so"
 #define LONGEST_PATH 4096
@@ -212,6 +213,7 @@ __attribute__((constructor)) static void begin(int count, char **arguments, char
         __register_atfork(NULL, NULL, in_child, NULL);
     else if (pthread_atfork)
         pthread_atfork(NULL, NULL, in_child);
+    next_function(NEXT_execve); /* all: later the loader's lock may be one that a fork's child can't have */
     if (environment && clean(environment))
         agent_start(session_path);
 }

@@ -230,9 +230,12 @@ static int perform_exec(const struct start *start, char *const environment[], co
     return result;
 }
 
+/* pid: 0 = this process. */
 static void tell(long pid, int reason) {
-    if (reason > 0)
-        agent_refuse((uint32_t)pid, (enum session_refusal_reason)reason);
+    if (reason <= 0)
+        return;
+    pid = pid ? pid : system_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
+    agent_refuse((uint32_t)pid, (enum session_refusal_reason)reason);
 }
 
 /* Everything that starts a program comes here. */
@@ -249,7 +252,7 @@ static int start_program(struct start start, char *const environment[]) {
     if (reason)
         preload = NULL;
     if (!is_spawn(&start)) {
-        tell(system_call(SYS_getpid, 0, 0, 0, 0, 0, 0), reason);
+        tell(0, reason);
         return perform_exec(&start, environment, preload, &nature);
     }
     pid_t child = 0;

@@ -4,6 +4,7 @@
  * a thread or for all.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -48,6 +49,12 @@ static struct sock_filter only_what_we_use[] = {
 
 static struct sock_filter profilers_calls_kill[] = {PROFILERS_CALLS(KILL)};
 static struct sock_filter profilers_calls_fail[] = {PROFILERS_CALLS(FAIL)};
+static struct sock_filter ids_kill[] = {
+    LOAD_NUMBER,
+    FORBID(SYS_getpid, KILL),
+    FORBID(SYS_gettid, KILL),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+};
 static struct sock_filter all_allowed[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
 
 #define FILTER(array) ((struct sock_fprog){sizeof(array) / sizeof(array)[0], array})
@@ -80,6 +87,22 @@ static int in_strict_mode(void) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 11;
 }
 
+static void handle(int signal) {
+    (void)signal;
+}
+
+/* What libc does without asking who it is. */
+static void live_without_ids(void) {
+    struct sigaction action = {.sa_handler = handle};
+    set(FILTER(ids_kill), 1);
+    set(FILTER(all_allowed), 1);
+    CHECK(!sigaction(SIGUSR1, &action, NULL));
+    CHECK(!sigaction(SIGPROF, &action, NULL));
+    void *library = dlopen("libm.so.6", RTLD_NOW);
+    CHECK(library && !dlclose(library));
+    execl("/bin/echo", "echo", "ok", (char *)NULL);
+}
+
 int main(int argc, char **argv) {
     pthread_t thread;
     CHECK(argc == 2);
@@ -89,6 +112,10 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "strict")) {
         CHECK(in_strict_mode());
         return done();
+    }
+    if (!strcmp(argv[1], "ids")) {
+        live_without_ids();
+        return 1;
     }
     CHECK(!pthread_create(&thread, NULL, compute, NULL));
     burn(0.05);
