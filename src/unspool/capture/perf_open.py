@@ -1,7 +1,7 @@
 """perf_event_open(2), and with it events where the kernel sends a thread a signal at every sample.
 
 Such an event's file descriptor is ours, its signal the thread's (F_SETOWN_EX); no ring is mapped. Constants
-are those of linux/perf_event.h and of asm-generic/fcntl.h. """
+are those of linux/perf_event.h and of asm-generic/fcntl.h."""
 
 from __future__ import annotations
 
