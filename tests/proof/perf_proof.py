@@ -19,6 +19,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from unspool.binaries import Binary
 from unspool.capture.perf_data import PerfData
 from unspool.capture.samples import CodeFile, SampleBatch
 from unspool.core_interface import GUESS
@@ -107,8 +109,9 @@ def jump_target(code: bytes, at: int) -> int | None:
 class Reader:
     """Functions and calls of the files of one recording."""
 
-    def __init__(self, data: PerfData) -> None:
-        self._data = data
+    def __init__(self, opened: Callable[[], dict[CodeFile, Binary]]) -> None:
+        """opened: the files that are open by now."""
+        self._opened = opened
         self._names: dict[tuple[CodeFile, int], tuple[str, int]] = {}
         self._jumps: dict[tuple[CodeFile, int], set[tuple[str, int]]] = {}
 
@@ -116,13 +119,13 @@ class Reader:
         """Name and start (relative) of the function at a lookup address; ("", 0): not known."""
         key = (file, relative)
         if key not in self._names:
-            binary = self._data.opened.get(file)
+            binary = self._opened().get(file)
             found = binary.symbols.lookup(relative + binary.image_address) if binary else None
             self._names[key] = (found[0], relative - found[1]) if found else ("", 0)
         return self._names[key]
 
     def bytes_at(self, file: CodeFile, relative: int, size: int) -> bytes:
-        binary = self._data.opened.get(file)
+        binary = self._opened().get(file)
         return bytes(binary.code(relative + binary.image_address, size)) if binary else b""
 
     def direct_target(self, file: CodeFile, return_address: int) -> int | None:
@@ -220,7 +223,7 @@ def look_at(batch: SampleBatch, found: Figures, reader: Reader) -> None:
 def measure(program: Program, folder: Path) -> Figures:
     data = PerfData(str(record(program, folder)))
     found = Figures()
-    reader = Reader(data)
+    reader = Reader(lambda: data.opened)
     for happening in data:
         if isinstance(happening, SampleBatch):
             look_at(happening, found, reader)

@@ -88,7 +88,7 @@ def _postgresql(programs: Path) -> Callable[[Path], contextmanager[list[int]]]: 
             for parent in (folder.parent, *folder.parent.parents):
                 if parent.owner() == "root" and parent.stat().st_mode & 0o1 == 0:
                     parent.chmod(parent.stat().st_mode | 0o1)
-        data, port = folder / "data", _free_port()
+        data, port = folder / "data", free_port()
         command = [*as_user, str(programs / "initdb"), "-D", str(data), "-A", "trust", "-U", "tester", "-N"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
         options = ["-D", str(data), "-p", str(port), "-k", str(folder), "-h", "127.0.0.1"]
@@ -103,9 +103,9 @@ def _postgresql(programs: Path) -> Callable[[Path], contextmanager[list[int]]]: 
                     stderr=subprocess.DEVNULL,
                 )
             )
-            _until_it_answers(port)
+            until_it_answers(port)
             psql = [str(programs / "psql"), "-h", "127.0.0.1", "-p", str(port), "-U", "tester", "postgres"]
-            _until(lambda: subprocess.run([*psql, "-qc", "select 1"], capture_output=True).returncode == 0)
+            until(lambda: subprocess.run([*psql, "-qc", "select 1"], capture_output=True).returncode == 0)
             sum_up = (
                 "select sum(a.i * b.i) from generate_series(1, 3000) a(i), generate_series(1, 300000) b(i)"
             )
@@ -126,10 +126,10 @@ def _postgresql(programs: Path) -> Callable[[Path], contextmanager[list[int]]]: 
 
 @contextmanager
 def _redis(folder: Path) -> Iterator[list[int]]:
-    port = _free_port()
+    port = free_port()
     options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
     with _running("redis-server", *options, "--io-threads", "2", stdout=subprocess.DEVNULL) as server:
-        _until_it_answers(port)
+        until_it_answers(port)
         load = ["redis-benchmark", "-p", str(port), "-l", "-q", "-c", "5", "-t", "set,lpush,zadd,lrange_600"]
         with _running(*load, stdout=subprocess.DEVNULL):
             time.sleep(0.5)
@@ -138,7 +138,17 @@ def _redis(folder: Path) -> Iterator[list[int]]:
 
 @contextmanager
 def _nginx(folder: Path) -> Iterator[list[int]]:
-    port = _free_port()
+    port = free_port()
+    configuration = nginx_configuration(folder, port)
+    with _running("nginx", "-e", f"{folder}/error.log", "-c", str(configuration)) as server:
+        until_it_answers(port)
+        with _requests(port, "/page.html"):
+            time.sleep(0.5)
+            yield [server.pid, *_children(server.pid)]
+
+
+def nginx_configuration(folder: Path, port: int) -> Path:
+    """Two workers that compress a page of text."""
     configuration = folder / "nginx.conf"
     temporary = "".join(
         f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -151,11 +161,7 @@ def _nginx(folder: Path) -> Iterator[list[int]]:
     )
     (folder / "page.html").write_text("<p>some text</p>\n" * 20000)
     folder.chmod(0o755)
-    with _running("nginx", "-e", f"{folder}/error.log", "-c", str(configuration)) as server:
-        _until_it_answers(port)
-        with _requests(port, "/page.html"):
-            time.sleep(0.5)
-            yield [server.pid, *_children(server.pid)]
+    return configuration
 
 
 @contextmanager
@@ -207,12 +213,12 @@ def _children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
-def _until_it_answers(port: int) -> None:
+def until_it_answers(port: int) -> None:
     def answers() -> bool:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
@@ -220,10 +226,10 @@ def _until_it_answers(port: int) -> None:
             return False
         return True
 
-    _until(answers)
+    until(answers)
 
 
-def _until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < deadline, "the server does not answer"

@@ -21,7 +21,7 @@ _NOT_OURS = RowFlag.NONE | RowFlag.DEBUG_FRAME
 def function_starts(binary: Binary, table: UnwindTable, lookups: NDArray[np.uint64]) -> NDArray[np.int64]:
     """For relative lookup addresses (uint64[n]) the relative addresses where their functions begin, int64[n];
     -1: the file does not say. table: the file's."""
-    starts = _all_starts(binary)
+    starts = all_starts(binary)
     found = np.full(len(lookups), -1, np.int64)
     index = np.searchsorted(starts, lookups.astype(np.int64), "right") - 1
     for i in np.flatnonzero(index >= 0).tolist():
@@ -31,8 +31,8 @@ def function_starts(binary: Binary, table: UnwindTable, lookups: NDArray[np.uint
     return found
 
 
-def _all_starts(binary: Binary) -> NDArray[np.int64]:
-    """Relative addresses, sorted."""
+def all_starts(binary: Binary) -> NDArray[np.int64]:
+    """The relative addresses where functions begin, sorted; none: the file does not say."""
     nothing = np.zeros(0, np.int64)
     try:
         section = binary.section(".eh_frame_hdr")
