@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 from tests.fake_agent import FakeAgent
 from unspool.capture.blocklist import without_blocked
 from unspool.capture.in_process import CaptureSettings, InProcessCapture
+from unspool.capture.memory_map import MemoryMap
 from unspool.capture.samples import (
     Flag,
     Happening,
@@ -219,3 +221,24 @@ def test_an_area_of_a_process_that_is_gone_is_given_back(capture: InProcessCaptu
     assert list(capture._look(None)) == []
     assert agent.header["claims"][3] == 0
     assert agent.fields["pid"] == 0
+
+
+def test_area_of_a_process_that_may_not_be_looked_at_is_not_given_away(
+    capture: InProcessCapture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent in it goes on using its area until the process ends."""
+
+    def refuse(pid: int) -> MemoryMap:
+        raise PermissionError(pid)
+
+    monkeypatch.setattr(MemoryMap, "of_process", refuse)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        agent = FakeAgent(capture.path, pid=process.pid)
+        happenings = [happening for _ in range(2) for happening in capture._look(None)]
+        assert (int(agent.header["claims"][0]), int(agent.fields["pid"])) == (process.pid, process.pid)
+        assert agent.fields["quiet"] == 1
+        texts = [happening.text for happening in happenings if isinstance(happening, Problem)]
+        assert len(texts) == 1 and f"process {process.pid} is not recorded" in texts[0]
+        process.kill()
+    list(capture._look(None))
+    assert (int(agent.header["claims"][0]), int(agent.fields["pid"])) == (0, 0)

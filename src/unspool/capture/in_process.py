@@ -69,6 +69,7 @@ class InProcessCapture:
         self._rights = PerfRights()
         self._followed: dict[int, FollowedProcess] = {}  # by the number of its area
         self._known: set[int] = set()
+        self._unreadable: dict[int, list[int]] = {}  # areas of processes that we may not look at: which
         self._child: subprocess.Popen[bytes] | None = None
         self._ends_with: int | None = None
         self._stop_time = float("inf")
@@ -212,7 +213,9 @@ class InProcessCapture:
 
     def _find_processes(self) -> Iterator[Happening]:
         for number in self._memory.claimed().tolist():
-            if number not in self._followed:
+            if number in self._unreadable:
+                self._free_if_gone(number)
+            elif number not in self._followed:
                 yield from self._begin(number)
 
     def _begin(self, number: int) -> Iterator[Happening]:
@@ -223,9 +226,9 @@ class InProcessCapture:
             return
         if area.field("state") == AreaState.CLAIMED:
             return  # it is being filled in
-        pid = self._outer_pid(area)
+        pid, unreadable = self._outer_pid(area)
         if pid is None:
-            self._memory.free_area(number)
+            self._leave(number, area, unreadable)
             return
         before = [n for n, process in self._followed.items() if process.pid == pid]
         for other in before:  # it has called exec
@@ -237,33 +240,64 @@ class InProcessCapture:
             process = FollowedProcess(
                 self._memory, area, pid, self.files, self.settings.rate, self._rights, parent
             )
-        except (ProcessLookupError, PermissionError, FileNotFoundError):
-            self._memory.free_area(number)
+        except (ProcessLookupError, FileNotFoundError):
+            self._leave(number, area, [])
+            return
+        except PermissionError:
+            self._leave(number, area, [pid])
             return
         self._followed[number] = process
         self._known.add(number)
         with suppress(ProcessLookupError):
             yield from process.begin(from_outside=bool(before) or self._child is None)
 
-    def _outer_pid(self, area: Area) -> int | None:
-        """Our number of the process whose area this is; it may be in a pid namespace of its own."""
+    def _outer_pid(self, area: Area) -> tuple[int | None, list[int]]:
+        """Our number of the process whose area this is; it may be in a pid namespace of its own. Where there
+        is none: those that it may be, since they can't be looked at."""
         pid, address = area.field("pid"), area.field("area_address")
-        if self._has_mapped(pid, address):
-            return pid
+        unreadable: list[int] = []
+        for candidate in self._with_number(pid):
+            try:
+                if self._has_mapped(candidate, address):
+                    return candidate, []
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            except OSError:
+                unreadable.append(candidate)
+        return None, unreadable
+
+    @staticmethod
+    def _with_number(pid: int) -> Iterator[int]:
+        """Processes that have this number, in our pid namespace or in one of their own."""
+        yield pid
         for path in Path("/proc").iterdir():
             if path.name.isdecimal():
                 with suppress(OSError, IndexError):
                     ids = TaskStatus.of(int(path.name)).namespace_ids
-                    if len(ids) > 1 and ids[-1] == pid and self._has_mapped(int(path.name), address):
-                        return int(path.name)
-        return None
+                    if len(ids) > 1 and ids[-1] == pid:
+                        yield int(path.name)
 
     def _has_mapped(self, pid: int, address: int) -> bool:
-        try:
-            entry = MemoryMap.of_process(pid).find(address)
-        except OSError:
-            return False
+        """Raises OSError."""
+        entry = MemoryMap.of_process(pid).find(address)
         return entry is not None and entry.inode == self._memory.identity[1]
+
+    def _leave(self, number: int, area: Area, unreadable: list[int]) -> None:
+        """Nobody's area is free. That of a process which can't be looked at stays: the agent in it uses it as
+        long as it lives."""
+        if not unreadable:
+            self._memory.free_area(number)
+            return
+        area.set_field("quiet", 1)
+        self._unreadable[number] = unreadable
+        self.files.problems.append(
+            f"process {unreadable[0]} is not recorded: its memory map may not be read; run unspool as root"
+        )
+
+    def _free_if_gone(self, number: int) -> None:
+        if not any(Path(f"/proc/{pid}").exists() for pid in self._unreadable[number]):
+            del self._unreadable[number]
+            self._memory.free_area(number)
 
     def _end(self, number: int, status: int | None) -> Iterator[Happening]:
         process = self._followed.pop(number)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 _NAMES_SECONDS = 1.0  # between two readings of names and CPU times
 _LOOK_COST = 0.02  # of the time at most goes into listing threads
 _COST = 0.005  # of the time at most goes into such readings, however many threads there are
+_MAP_TRIES = 20  # where the main thread has ended, and others live less long than it takes to list them
 _UTIME, _STIME, _STARTSTACK = 11, 12, 25  # fields of /proc/PID/task/TID/stat behind the name
 
 
@@ -91,10 +92,12 @@ class ThreadWatch:
     def memory_map(self) -> bytes:
         """The text of /proc/PID/maps, through a thread that lives. Raises ProcessLookupError,
         PermissionError."""
-        for path in ("maps", *(f"task/{tid}/maps" for tid in self.threads)):
-            text = self._text(path)
-            if text:
-                return text
+        for _ in range(_MAP_TRIES):
+            tids = sorted(self._tids(), reverse=True)  # the youngest ones live longest
+            for path in ("maps", *(f"task/{tid}/maps" for tid in tids)):
+                text = self._text(path)
+                if text:
+                    return text
         raise ProcessLookupError(self.pid)
 
     def command(self) -> str:
