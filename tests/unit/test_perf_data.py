@@ -208,6 +208,18 @@ def test_a_chain_that_disagrees_is_not_joined(given: Library, tmp_path: Path) ->
     assert batch.flags.tolist() == [0]
 
 
+def test_what_is_no_code_in_a_chain_is_not_joined(given: Library, tmp_path: Path) -> None:
+    """rbp held something else than a frame pointer, so that the kernel found anything for a return address."""
+    frames = frames_of(given)
+    other = [perf.USER_MARK, frames[0], frames[2], 0xA81A_664B_BC42_3001, frames[3]]
+    records = [mapping(given, 2), sample(given, 3, copied=48, chain=other), perf.FINISHED_ROUND]
+    happenings, _ = imported(tmp_path, perf.perf_file([WITH_CHAIN], records))
+    (batch,) = batches(happenings)
+    assert batch.addresses.tolist() == frames[:3]
+    assert batch.ends.tolist() == [StackEnd.STACK_BYTES_ENDED]
+    assert batch.flags.tolist() == [0]
+
+
 def test_frame_pointer_chains_are_guesses(given: Library, tmp_path: Path) -> None:
     """perf record -g: nothing proves the callers; the root is known by its unwind information."""
     event = perf.Attribute(perf.IP | perf.TID | perf.TIME | perf.CALLCHAIN)

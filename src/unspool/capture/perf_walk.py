@@ -9,6 +9,8 @@ Where a copy was too short for the stack, the kernel's chain goes on from the la
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -144,7 +146,7 @@ def _joined(
     for i in np.flatnonzero(np.isin(walked.ends, _TOO_SHORT)).tolist():
         theirs = chain.values[chain.offsets[index[i]] : chain.offsets[index[i] + 1]].tolist()
         ours = walked.frames.values[walked.frames.offsets[i] : walked.frames.offsets[i + 1]].tolist()
-        tail = _agreed_tail(ours, theirs)
+        tail = list(takewhile(partial(_is_code, space), _agreed_tail(ours, theirs)))
         if tail:
             chosen.append(i)
             tails.append(tail)
@@ -166,6 +168,11 @@ def _joined(
         ]
     )
     return _UserFrames(merged([walked.frames, more]), how.values, ends, flags)
+
+
+def _is_code(space: AddressSpace, return_address: int) -> bool:
+    """The kernel takes rbp for a frame pointer, whatever it holds, and what it then finds for an address."""
+    return space.unwinder.modules.find(LookupAddress(return_address - 1)) is not None
 
 
 def _agreed_tail(ours: list[int], theirs: list[int]) -> list[int]:
