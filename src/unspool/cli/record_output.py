@@ -6,6 +6,7 @@ until it was exported.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -32,18 +33,25 @@ class Output:
     def of(cls, path: str | None, format_: str | None) -> Output:
         """From the command line. Raises ExportError: it can't be written."""
         if path is None:
+            _check_folder(Path())
             return cls(None, format_ or RECORDING)
+        if path == "-":
+            raise ExportError("-: standard output belongs to the program", "give a file name with -o")
+        target = Path(path)
+        if target.is_dir():
+            raise ExportError(f"{path}: this is a folder", "give a file name with -o")
         format_ = format_ or format_of(path)
         if format_ is None:
             suffixes = ", ".join(facts.suffix for facts in FORMATS.values())
             raise ExportError(
                 f"{path}: its suffix stands for no format", f"use one of {suffixes}, or give -f"
             )
-        target = Path(path)
         if format_ == RECORDING and target.exists():
             raise ExportError(f"{path}: it is there already", "choose another name with -o, or move it away")
         if not target.parent.is_dir():
-            raise ExportError(f"{path}: there is no folder {target.parent}", f"mkdir -p {target.parent}")
+            remedy = f"mkdir -p {_quoted(target.parent)}"
+            raise ExportError(f"{path}: there is no folder {target.parent}", remedy)
+        _check_folder(target.parent)
         return cls(target, format_)
 
     def recording_path(self, command: str, pid: int) -> Path:
@@ -74,6 +82,12 @@ class Output:
         recording.unlink(missing_ok=True)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _check_folder(folder: Path) -> None:
+    """Before the program runs: it may run for long."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ExportError(f"{folder.absolute()}: no files can be made here", "choose another folder with -o")
 
 
 def _free(stem: str, suffix: str) -> Path:

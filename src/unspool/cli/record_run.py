@@ -122,7 +122,7 @@ class Run:
             self._report(path, length)
         except (RecordingError, ExportError) as error:
             self._failed = True
-            say(f"{error}; what was written until then is in {path}")
+            say(f"{error}; what was written until then is in {path}" if path.is_file() else str(error))
         except OSError as error:
             self._failed = True
             say(f"nothing was recorded: {error.strerror or error}; choose another folder with -o")
@@ -163,7 +163,7 @@ class Run:
         for line in self.tally.lines(self.source.settings.rate, seconds):
             say(line)
         if self._misses_faults:
-            say(f"above {TIMER_LIMIT} Hz time in page faults is not sampled; a rate below it has all")
+            say(f"above {TIMER_LIMIT} Hz page faults are not sampled; at -r {TIMER_LIMIT} or less they are")
         for line in self.output.finish(path):
             say(line)
         if self.source.goes_on and self.pid is None:
