@@ -209,7 +209,7 @@ def test_a_chain_that_disagrees_is_not_joined(given: Library, tmp_path: Path) ->
 
 
 def test_what_is_no_code_in_a_chain_is_not_joined(given: Library, tmp_path: Path) -> None:
-    """rbp held something else than a frame pointer, so that the kernel found anything for a return address."""
+    """rbp held something else than a frame pointer: the kernel finds anything for a return address."""
     frames = frames_of(given)
     other = [perf.USER_MARK, frames[0], frames[2], 0xA81A_664B_BC42_3001, frames[3]]
     records = [mapping(given, 2), sample(given, 3, copied=48, chain=other), perf.FINISHED_ROUND]
