@@ -238,7 +238,7 @@ struct unspool_memory {
     uint64_t region_count;
     int32_t pid;
     int32_t code_pid;
-    uint32_t page_size;    /* private, as are the following: how much of page is valid */
+    uint32_t page_size; /* private, as are the following: how much of page is valid */
     uint32_t slots_read;
     uint64_t page_address; /* address of page[0] */
     uint8_t page[4096];
