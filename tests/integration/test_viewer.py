@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import box_named, boxes, chromium, click, opened, point_at, rows
 from tests.profile_maker import ProfileMaker
+from tests.short_names import NAMES
 from unspool.capture.samples import Event, Flag
 from unspool.export import write
 from unspool.profile import Profile
@@ -528,49 +529,6 @@ def test_the_trees_sums_are_the_profiles(seed: int, browser: Browser, tmp_path: 
                 assert sums["selfs"] == profile.self_weights(selected=chosen).tolist()
                 assert sums["totals"] == profile.total_weights(selected=chosen).tolist()
                 assert sums["inverted"] == sums["selfs"]
-
-
-NAMES = {
-    "main": ["main"],
-    "f(int) const": ["f(int) const", "f"],
-    "a::b::c(int)": ["a::b::c(int)", "a::b::c", "b::c", "c"],
-    "std::map<int, std::pair<int, int> >::find(int const&)": [
-        "std::map<int, std::pair<int, int> >::find(int const&)",
-        "std::map<int, std::pair<int, int> >::find",
-        "std::map<…>::find",
-        "map<…>::find",
-        "find",
-    ],
-    "operator new(unsigned long)": ["operator new(unsigned long)", "operator new"],
-    "T::operator()(int)": ["T::operator()(int)", "T::operator()", "operator()"],
-    "T::operator()": ["T::operator()", "operator()"],
-    "ostream& std::operator<< <char>(ostream&, char)": [
-        "ostream& std::operator<< <char>(ostream&, char)",
-        "ostream& std::operator<< <char>",
-        "operator<< <char>",
-    ],
-    "std::operator<(A const&, B const&)": [
-        "std::operator<(A const&, B const&)",
-        "std::operator<",
-        "operator<",
-    ],
-    "(anonymous namespace)::decode(int)": [
-        "(anonymous namespace)::decode(int)",
-        "(anonymous namespace)::decode",
-        "decode",
-    ],
-    "<alloc::vec::Vec<T, A> as core::ops::Index<I>>::index": [
-        "<alloc::vec::Vec<T, A> as core::ops::Index<I>>::index",
-        "<alloc::vec::Vec<…> as core::ops::Index<…>>::index",
-        "index",
-    ],
-    "main::{{closure}}": ["main::{{closure}}", "{{closure}}"],
-    "f(int) [clone .cold]": ["f(int) [clone .cold]", "f"],
-    "libfoo.so+0x12": ["libfoo.so+0x12"],
-    "a<b": ["a<b"],
-    ")(>": [")(>"],
-    "": [""],
-}
 
 
 def test_names_are_shortened_to_what_still_says_which_function_it_is(page: Page) -> None:

@@ -174,6 +174,12 @@ def test_it_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
     assert any("…" in line for line in lines)
 
 
+def test_names_are_shortened_to_fit_a_terminal(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "r")
+    recording.sample([f"{'warehouse' * 9}::shop::churn(int)"], weight=MS)
+    assert sum(line.endswith("  shop::churn") for line in text(recording, 80)) == 3  # self, total, lines
+
+
 def test_nothing_is_cut_where_nothing_must_fit(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "r")
     recording.sample(["f" * 300])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 import click
 
 from unspool.capture.samples import BinaryKind, Flag
-from unspool.cli.columns import amount, fitted, percent, table
+from unspool.cli.columns import amount, cells, fitted, percent, table
+from unspool.cli.short_names import short_name
 from unspool.cli.stack_frames import ENDS
 from unspool.cli.stack_text import printable
 from unspool.profile.report import EventReport, HotFunction, Report
@@ -119,10 +120,26 @@ def _functions_text(
         ]
         for found in functions
     ]
+    heading = ("self", "", "total", "", "binary", "function")
     limits = (None, None, None, None, _BINARY, None)
-    yield from _indented(
-        table(("self", "", "total", "", "binary", "function"), rows, limits, numbers=4), width
-    )
+    yield from _named_table(heading, rows, limits, numbers=4, width=width)
+
+
+def _named_table(
+    heading: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    limits: Sequence[int | None],
+    *,
+    numbers: int,
+    width: int | None,
+) -> Iterator[str]:
+    """A table whose last column has names of functions, which are shortened to fit."""
+    if width is not None:
+        room = width - len(_INDENT)
+        for column, limit in enumerate(limits[:-1]):
+            room -= max(cells(fitted(row[column], limit)) for row in (heading, *rows)) + 2
+        rows = [[*row[:-1], short_name(row[-1], room)] for row in rows]
+    yield from _indented(table(heading, rows, limits, numbers=numbers), width)
 
 
 def _lines_text(report: EventReport, width: int | None) -> Iterator[str]:
@@ -137,7 +154,7 @@ def _lines_text(report: EventReport, width: int | None) -> Iterator[str]:
         for found in report.lines
     ]
     limits = (None, None, _PLACE, None)
-    yield from _indented(table(("self", "", "line", "function"), rows, limits, numbers=2), width)
+    yield from _named_table(("self", "", "line", "function"), rows, limits, numbers=2, width=width)
 
 
 def _threads_text(report: EventReport, width: int | None) -> Iterator[str]:

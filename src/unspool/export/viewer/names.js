@@ -31,9 +31,9 @@ function withoutParameters(name) {
   return name;
 }
 
-// Characters, but "operator<<" and the like as one.
+// Characters, but "operator<<" and the like as one; in "operator<<int>" the last "<" opens the arguments.
 function tokens(name) {
-  return name.match(/operator *(?:\(\)|[^\w\s(]+)|[^]/gu) ?? [];
+  return name.match(/operator *(?:\(\)|[^\w\s(]+(?=[\s(]|$)|[^\w\s(]+(?=<))|[^]/gu) ?? [];
 }
 
 // "map<int, list<int>>::find" → "map<…>::find". What begins a path, as in "<T as Trait>::call", stays.
