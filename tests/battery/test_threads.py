@@ -35,6 +35,10 @@ def test_coroutines_on_stacks_of_16_kilobytes(folder: Path) -> None:
     compare([build(folder, "coroutines.c")], samples=5)
 
 
+def test_stacks_that_share_a_mapping(folder: Path) -> None:
+    compare([build(folder, "shared_mapping.c")], samples=5)
+
+
 def test_handled_stack_overflow(folder: Path) -> None:
     compare([build(folder, "stack_overflow.c")], samples=10)
 

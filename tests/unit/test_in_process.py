@@ -7,10 +7,12 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from tests.fake_agent import FakeAgent
+from unspool.capture import followed_process
 from unspool.capture.blocklist import without_blocked
 from unspool.capture.in_process import CaptureSettings, InProcessCapture
 from unspool.capture.memory_map import MemoryMap
@@ -221,6 +223,20 @@ def test_an_area_of_a_process_that_is_gone_is_given_back(capture: InProcessCaptu
     assert list(capture._look(None)) == []
     assert agent.header["claims"][3] == 0
     assert agent.fields["pid"] == 0
+
+
+def test_a_process_that_ends_while_it_is_first_looked_at_leaves_no_descriptor(
+    capture: InProcessCapture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def has_ended(*_: object) -> bool:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(followed_process, "_has_mapped", has_ended)
+    agent = FakeAgent(capture.path)
+    list(capture._look(None))
+    assert agent.header["claims"][0] == 0
+    files = Path("/proc/self/fd").iterdir()
+    assert f"/proc/{os.getpid()}" not in [str(file.readlink()) for file in files if file.is_symlink()]
 
 
 def test_area_of_a_process_that_may_not_be_looked_at_is_not_given_away(

@@ -48,7 +48,7 @@ _FORCED_COST = 0.05  # likewise while the program loads and unloads libraries
 _FIRST_LIST_SECONDS = 1.0  # a program that starts waits so long for tables that are compiled
 _UNHEARD = 100_000_000  # ns of CPU time that a thread must have used to be missed
 _LARGEST_TIME = np.uint64(1 << 60)  # ns; what a program writes into its ring is not trusted
-_UNSEEN = "(what ended threads used after they were last seen)"
+_UNSEEN = "(ended threads)"  # what they used after they were last seen
 _LOST_WORDS = {
     LostReason.RING_FULL: "the ring was full",
     LostReason.NO_WORKSPACE: "too many threads were sampled at the same time",
@@ -95,9 +95,13 @@ class FollowedProcess:
         self._watch = ThreadWatch(pid)
         self._without_trigger: list[int] = []
         self._triggers = ThreadTriggers(area, self._watch, rate, memory.cookie, rights)
-        if not _has_mapped(pid, area, memory):  # asked after it was noted which program runs
+        try:
+            self._has_own_namespace = len(TaskStatus.of(pid).namespace_ids) > 1
+            if not _has_mapped(pid, area, memory):  # asked after it was noted which program runs
+                raise ProcessLookupError(pid)
+        except OSError:
             self._watch.close()
-            raise ProcessLookupError(pid)
+            raise
         self._handler_check = HandlerCheck(area, self._watch, self._triggers, rate)
         self._samples = SampleBuffer(pid, 1_000_000_000 // rate)
         forked = area.field("origin") == Origin.FORK
@@ -122,7 +126,6 @@ class FollowedProcess:
         self._base_time: dict[int, int] = {}  # CPU time that threads had used before they were recorded
         self._process_base = self._total_cpu_time = 0  # CPU time of the process: before it was recorded, last
         self._total_seen = 0  # CPU time of threads that have ended
-        self._has_own_namespace = len(TaskStatus.of(pid).namespace_ids) > 1
         self._outer: dict[int, int] = {}  # ids of threads as the program sees them -> as we do
 
     # ------------------------------------------------------------ life
@@ -228,6 +231,7 @@ class FollowedProcess:
         self._triggers.end(thread.tid)
         self._samples.clocks.end(thread.tid)
         self._stacks.pop(thread.tid, None)
+        self._base_time.pop(thread.tid, None)  # its id is another thread's from now on
 
     def _inner(self, tid: int) -> int:
         """A thread's id as the program sees it."""
@@ -333,9 +337,20 @@ class FollowedProcess:
             entry = self._map.find(sp)
             if entry is None:
                 self._next_map = min(self._next_map, time.monotonic() + 0.05)
-            elif slot is not None and _is_stack(entry):
+            elif slot is not None and self._is_own_stack(tid, entry):
                 self._stacks[tid] = entry.start, entry.end
                 self.area.core.set_stack(slot, entry.start, entry.end, is_main=entry.path == "[stack]")
+
+    def _is_own_stack(self, tid: int, entry: MapEntry) -> bool:
+        """Memory of which a thread's own stack is made, and nothing that the program could unmap while the
+        thread lives: libc's stacks lie right above a guard, the main thread's has a name. Memory without
+        either may hold anything between a coroutine's stack and the thread's."""
+        if entry.path == "[stack]":
+            return True
+        guard = self._map.find(entry.start - 1)
+        is_anonymous = entry.permissions == "rw-p" and entry.inode == 0 and not entry.path
+        is_guarded = guard is not None and guard.permissions == "---p" and guard.inode == 0
+        return tid != self.pid and is_anonymous and is_guarded
 
     # ------------------------------------------------------------ memory map
 
@@ -440,8 +455,3 @@ def _own_seccomp() -> tuple[int, int]:
 def _has_mapped(pid: int, area: Area, memory: SessionMemory) -> bool:
     entry = MemoryMap.of_process(pid).find(area.field("area_address"))
     return entry is not None and entry.inode == memory.identity[1]
-
-
-def _is_stack(entry: MapEntry) -> bool:
-    """Private anonymous memory, of which a thread's own stack is made."""
-    return entry.permissions == "rw-p" and entry.inode == 0 and entry.path in ("", "[stack]")
