@@ -15,7 +15,6 @@
 #define NOINLINE __attribute__((noinline))
 /* The agent leaves out samples that take more than one part in five of the time. */
 #define SHARE_OF_SAMPLES 6
-                            */
 
 static uint64_t cookie;
 static size_t filled;
