@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import capstone
 import numpy as np
 
 from tests.proof.perf_proof import UNKNOWN, Reader
@@ -26,6 +27,9 @@ from unspool.unwind.table import RowFlag
 STUBS = (".plt", ".plt.got", ".plt.sec")
 ENDBR, BND = b"\xf3\x0f\x1e\xfa", b"\xf2"
 NOWHERE = ("", -1)
+LONGEST_FUNCTION = 1 << 18
+DISASSEMBLER = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+DISASSEMBLER.skipdata = True
 Function = tuple[str, int]
 
 
@@ -80,6 +84,22 @@ class FunctionReader(Reader):
             (section.address - binary.image_address, section.address - binary.image_address + section.size)
             for section in sections
         ]
+
+    def jumps(self, file: CodeFile, start: int) -> set[Function]:
+        """As in Reader, by instructions; jumps inside the function are none."""
+        if (file, start) not in self._jumps:
+            found: set[Function] = set()
+            following = int(np.searchsorted(self._starts[file], start, "right"))
+            end = int(self._starts[file][following]) if following < len(self._starts[file]) else start
+            code = self.bytes_at(file, start, min(end - start, LONGEST_FUNCTION))
+            for _, _, name, operands in DISASSEMBLER.disasm_lite(code, start):
+                if not name.removeprefix("notrack ").removeprefix("bnd ").startswith("j"):
+                    continue
+                is_direct = operands.startswith("0x")
+                if not is_direct or not start <= int(operands, 16) < end:
+                    found.add(self.function(file, int(operands, 16)) if is_direct else UNKNOWN)
+            self._jumps[file, start] = found
+        return self._jumps[file, start]
 
     def slot_of_call(self, file: CodeFile, return_address: int) -> int | None:
         """The linker's slot that the call before a return address goes through, relative; None: none."""

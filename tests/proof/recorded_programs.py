@@ -69,7 +69,7 @@ def _python(python: str, source: str, rounds: int, folder: Path, seconds: int) -
 def _postgresql(folder: Path, seconds: int) -> Ready:
     """It refuses to run as root. Then it is another user's, and may see unspool's memory by a capability."""
     programs = sorted(POSTGRES.glob("*/bin"))[-1]
-    data, port = folder / "data", free_port()
+    data, query, port = folder / "data", folder.parent / "query.sql", free_port()
     as_user: list[str] = []
     if os.geteuid() == 0:
         as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
@@ -86,7 +86,8 @@ def _postgresql(folder: Path, seconds: int) -> Ready:
         until(lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0)
         bench = [str(programs / "pgbench"), *connection]
         _run([*bench, "-i", "-s", "2", "-q", "postgres"])
-        _run([*bench, "-S", "-M", "prepared", "-c", "4", "-T", str(seconds), "postgres"])
+        query.write_text("select sum(abalance) from pgbench_accounts where aid % 3 = 0;\n")
+        _run([*bench, "-b", "select-only@9", "-f", f"{query}@1", "-c", "4", "-T", str(seconds), "postgres"])
 
     return Ready([*as_user, str(programs / "postgres"), *options], load, signal.SIGINT)
 
@@ -97,7 +98,7 @@ def _redis(folder: Path, seconds: int) -> Ready:
 
     def load() -> None:
         until_it_answers(port)
-        bench = ["redis-benchmark", "-p", str(port), "-l", "-q", "-c", "20"]
+        bench = ["redis-benchmark", "-p", str(port), "-l", "-q", "-c", "20", "-P", "8"]
         _run([*bench, "-t", "set,get,lpush,zadd,lrange_600"], seconds)
 
     return Ready(command, load)
