@@ -239,6 +239,14 @@ def test_a_process_that_ends_while_it_is_first_looked_at_leaves_no_descriptor(
     assert f"/proc/{os.getpid()}" not in [str(file.readlink()) for file in files if file.is_symlink()]
 
 
+def test_impossible_start_of_a_process(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    session.agent.fields["started"] = (1 << 64) - 1
+    session.published()
+    (started,) = [h for h in session.finish() if isinstance(h, ProcessStarted)]
+    assert started.time < 1 << 62
+
+
 def test_area_of_a_process_that_may_not_be_looked_at_is_not_given_away(
     capture: InProcessCapture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from unspool.capture.mapped_code import CodeRange, MappedCode
 from unspool.capture.samples import CodeEntry, CodeFile, CodeMap
 
+_EPOCHS_KEPT = 1024  # more than are published between two readings of a map, before which no sample waits
 _CHANGES_KEPT = 64  # a sample that is older than so many changes counts as touched by the oldest of them
 
 Ranges = list[tuple[int, int]]
@@ -54,6 +55,9 @@ class CodeHistory:
         taken away before the map was read."""
         self._of_epoch[epoch] = self.version
         self._unloads[epoch] = unloads
+        if len(self._of_epoch) > _EPOCHS_KEPT:
+            oldest = next(iter(self._of_epoch))
+            del self._of_epoch[oldest], self._unloads[oldest]
 
     def kept_all(self, epochs: NDArray[np.uint32], unloads: int | None) -> NDArray[np.bool_]:
         """bool[n]: since the lists of these epochs were read nothing was taken away: whatever has changed

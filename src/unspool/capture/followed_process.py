@@ -133,7 +133,8 @@ class FollowedProcess:
     def begin(self, *, from_outside: bool) -> Iterator[Happening]:
         """from_outside: it ran before it was recorded; what it had used of the CPU by then does not count."""
         self.command = self._watch.command()
-        yield ProcessStarted(self.pid, self._parent_pid, self.command, self.area.field("started"))
+        started = min(self.area.field("started"), int(_LARGEST_TIME))
+        yield ProcessStarted(self.pid, self._parent_pid, self.command, started)
         self._process_base = self._watch.process_cpu_time() if from_outside else 0
         yield from self._look_at_threads(from_outside=from_outside)
 
