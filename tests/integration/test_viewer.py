@@ -543,6 +543,7 @@ def test_shares_and_weights_are_written_as_people_read_them(page: Page) -> None:
     assert shares == ["0 %", "-", "< 0.01 %", "33.3 %", "> 99.99 %", "> 99.99 %", "100 %"]
     weights = page.evaluate(
         "[[0, 'nanoseconds'], [950, 'nanoseconds'], [1.5e9, 'nanoseconds'], [9e12, 'nanoseconds'],"
+        " [999.6e6, 'nanoseconds'], [99.96e6, 'nanoseconds'],"
         " [2048, 'bytes'], [1234567, 'count']].map((x) => weightText(...x))"
     )
-    assert weights == ["0", "950 ns", "1.50 s", "2.50 h", "2.00 KiB", "1,234,567"]
+    assert weights == ["0", "950 ns", "1.50 s", "2.50 h", "1.00 s", "100 ms", "2.00 KiB", "1,234,567"]

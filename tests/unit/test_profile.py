@@ -46,6 +46,17 @@ def test_self_and_total(recording: Recording) -> None:
     assert profile.total_weight() == 26
 
 
+@pytest.mark.parametrize(
+    ("seconds", "duration"), [("1.5", 1_500_000_000), ("x", 40), ("nan", 40), ("-1", 40), ("1e300", 40)]
+)
+def test_the_duration_is_what_the_source_says(recording: Recording, seconds: str, duration: int) -> None:
+    """Else from the first to the last sample."""
+    recording.sample(["work"], time=1_000)
+    recording.sample(["work"], time=1_040)
+    recording.writer.set_meta({"seconds": seconds})
+    assert recording.finish().duration == duration
+
+
 def test_verdicts(recording: Recording) -> None:
     """A guess anywhere on the way makes a stack guessed."""
     recording.sample(["work", "main"])

@@ -128,6 +128,19 @@ def test_no_recording(tmp_path: Path) -> None:
     assert (result.exit_code, "this is no recording" in result.output) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT * FROM nope", "no such table: nope"),
+        ("DELETE FROM samples", "attempt to write a readonly database"),
+        ("SELECT 1; SELECT 2", "You can only execute one statement at a time"),
+    ],
+)
+def test_what_is_no_query_says_what_is_one(path: Path, sql: str, words: str) -> None:
+    wanted = f"Error: {path}: {words}: give one SELECT; docs/recording.md describes the tables\n"
+    assert (query(path, sql).exit_code, query(path, sql).output) == (1, wanted)
+
+
 def test_names_do_not_command_the_terminal(path: Path) -> None:
     assert "\\x1b[31m" in output(path, "SELECT char(27) || '[31m' AS x")
 
@@ -174,6 +187,11 @@ def test_a_live_recording_is_queried(tmp_path: Path) -> None:
         (7, "nanoseconds", "7 ns"),
         (1_234, "nanoseconds", "1.23 us"),
         (12_345_678, "nanoseconds", "12.3 ms"),
+        (9_996_000, "nanoseconds", "10.0 ms"),
+        (99_960_000, "nanoseconds", "100 ms"),
+        (999_499_999, "nanoseconds", "999 ms"),
+        (999_500_000, "nanoseconds", "1.00 s"),
+        (999, "nanoseconds", "999 ns"),
         (123_456_789, "nanoseconds", "123 ms"),
         (1_234_567_890, "nanoseconds", "1.23 s"),
         (12_345_678_901_234, "nanoseconds", "12,346 s"),

@@ -50,9 +50,10 @@ def amount(weight: int, unit: str) -> str:
         return f"{weight:,}"
     if not weight:
         return "0 s"
-    factor, name = next((found for found in _UNITS if abs(weight) >= found[0]), (1_000_000_000, "s"))
+    rounded = abs(weight) / 0.9995  # what three digits round up to 1,000 has the next unit
+    factor, name = next((found for found in _UNITS if rounded >= found[0]), (1_000_000_000, "s"))
     value = weight / factor
-    digits = 0 if abs(value) >= 100 or factor == 1 else 1 if abs(value) >= 10 else 2
+    digits = 0 if abs(value) >= 99.95 or factor == 1 else 1 if abs(value) >= 9.995 else 2
     return f"{value:,.{digits}f} {name}"
 
 

@@ -18,6 +18,7 @@ from unspool.profile.database import open_for_reading
 _ROWS_AT_ONCE = 200  # of a table: columns are as wide as these rows need
 _WIDEST = 60  # of a column among several, on a terminal
 _STEPS = 100_000  # of SQLite, between two looks whether Ctrl-C was pressed
+_REMEDY = "give one SELECT; docs/recording.md describes the tables"
 
 
 @click.command(short_help="Answer a question to a recording, in SQL.")
@@ -54,7 +55,7 @@ def query(file: str, sql: str, as_csv: bool, as_json: bool) -> None:
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
             raise click.Abort from None
-        raise click.ClickException(printable(f"{file}: {error}: see docs/recording.md for tables")) from None
+        raise click.ClickException(printable(f"{file}: {str(error).rstrip('.')}: {_REMEDY}")) from None
 
 
 def _print_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -54,9 +54,18 @@ def _pattern(ctx: click.Context, param: click.Parameter, value: str | None) -> r
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("-r", "--rate", type=click.IntRange(1), default=DEFAULT_RATE, show_default=True, help="In Hz.")
 @click.option(
-    "-d", "--duration", "seconds", type=click.FloatRange(0, min_open=True), help="Stop after so many seconds."
+    "-d",
+    "--duration",
+    "seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Stop after so many seconds; COMMAND goes on.",
 )
-@click.option("-o", "--output", type=click.Path(), help="Where to write; its suffix chooses the format.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    help="Where to write; its suffix chooses the format. A recording that is there already is kept.",
+)
 @click.option(
     "-f", "--format", "format_", type=click.Choice(list(FORMATS)), help="Else OUTPUT's suffix says it."
 )

@@ -15,7 +15,6 @@ import gzip
 import hashlib
 import html
 import json
-import math
 import re
 import struct
 from collections import Counter
@@ -129,7 +128,7 @@ def _description(profile: Profile) -> dict[str, object]:
     return {
         "command": _command(profile),
         "started": str(profile.meta.get("started", "")),
-        "duration": _duration(profile),
+        "duration": profile.duration or 0,
         "rate": str(profile.meta.get("rate", "")),
         "events": [{"name": _text(event.name), "unit": _text(event.unit)} for event in profile.events],
         "timeEvent": profile.time_event,
@@ -172,12 +171,3 @@ def _text(text: str) -> str:
 def _command(profile: Profile) -> str:
     command = profile.meta.get("command") or (profile.processes[0].command if profile.processes else "")
     return _text(str(command)) or "profile"
-
-
-def _duration(profile: Profile) -> float:
-    """Nanoseconds; 0: not known."""
-    try:
-        seconds = float(profile.meta.get("seconds", 0))
-    except ValueError:
-        return 0.0
-    return seconds * 1e9 if math.isfinite(seconds) else 0.0

@@ -17,6 +17,7 @@ from unspool.core_interface import GUESS
 from unspool.profile.tree import Ints, Tree
 
 NANOSECONDS = "nanoseconds"
+_LONGEST = 1e9  # seconds: 31 years
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,18 @@ class Profile:
         from unspool.profile.load import load
 
         return load(path)
+
+    @property
+    def duration(self) -> int | None:
+        """Nanoseconds that the recording took, or if its source did not say, from start_time to end_time;
+        None: not known."""
+        start, end = self.meta.get("start_time"), self.meta.get("end_time")
+        known = end - start if isinstance(start, int) and isinstance(end, int) else None
+        try:
+            seconds = float(self.meta.get("seconds", "nan"))
+        except ValueError:
+            return known
+        return round(seconds * 1e9) if 0 <= seconds <= _LONGEST else known
 
     @property
     def stack_parent(self) -> NDArray[np.int32]:

@@ -77,8 +77,8 @@ class EventReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """meta: what the source said. duration: nanoseconds from the first to the last thing that is known; None:
-    there is nothing. lost: samples by reason. problems: as they were told."""
+    """meta: what the source said. duration: as Profile.duration. lost: samples by reason. problems: as
+    they were told."""
 
     path: str
     meta: dict[str, str | int]
@@ -99,17 +99,12 @@ def report_of(profile: Profile, limit: int) -> Report:
         profile.path,
         profile.meta,
         profile.is_finished,
-        _duration(profile),
+        profile.duration,
         [_event_report(profile, event, limit) for event in range(len(profile.events))],
         nameless_binaries(profile),
         lost,
         list(dict.fromkeys(_problem(profile, process, text) for process, text in profile.problems)),
     )
-
-
-def _duration(profile: Profile) -> int | None:
-    start, end = profile.meta.get("start_time"), profile.meta.get("end_time")
-    return end - start if isinstance(start, int) and isinstance(end, int) else None
 
 
 def _problem(profile: Profile, process: int | None, text: str) -> str:

@@ -87,12 +87,12 @@ const BYTE_UNITS = [
 function weightText(weight, unit) {
   const units = { nanoseconds: TIME_UNITS, bytes: BYTE_UNITS }[unit];
   if (!units || weight === 0) return countText(weight);
-  const [size, word] = units.find(([least]) => weight >= least) ?? units[units.length - 1];
+  const [size, word] = units.find(([least]) => weight / 0.9995 >= least) ?? units[units.length - 1];
   return `${threeDigits(weight / size)} ${word}`;
 }
 
 function threeDigits(number) {
-  return number >= 100 ? number.toFixed(0) : number >= 10 ? number.toFixed(1) : number.toFixed(2);
+  return number >= 99.95 ? number.toFixed(0) : number >= 9.995 ? number.toFixed(1) : number.toFixed(2);
 }
 
 function countText(count) {
