@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fake_agent import FakeAgent
-from unspool.capture import followed_process
+from unspool.capture import followed_process, in_process
 from unspool.capture.blocklist import without_blocked
 from unspool.capture.in_process import CaptureSettings, InProcessCapture
 from unspool.capture.memory_map import MemoryMap
@@ -266,3 +266,18 @@ def test_area_of_a_process_that_may_not_be_looked_at_is_not_given_away(
         process.kill()
     list(capture._look(None))
     assert (int(agent.header["claims"][0]), int(agent.fields["pid"])) == (0, 0)
+
+
+def test_processes_that_have_ended_cost_little(
+    capture: InProcessCapture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are found at a look, /proc is looked through once for those in other pid namespaces."""
+    looks = []
+    monkeypatch.setattr(in_process, "_by_inner_number", lambda: looks.append(1) or {})
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for number in range(3):
+        FakeAgent(capture.path, number, ended.pid)
+    list(capture._look(None))
+    assert len(looks) == 1
+    assert capture._memory.claimed().size == 0

@@ -69,6 +69,7 @@ class InProcessCapture:
         self._rights = PerfRights()
         self._followed: dict[int, FollowedProcess] = {}  # by the number of its area
         self._known: set[int] = set()
+        self._by_inner_number: dict[int, list[int]] | None = None  # as at this look
         self._unreadable: dict[int, list[int]] = {}  # areas of processes that we may not look at: which
         self._child: subprocess.Popen[bytes] | None = None
         self._ends_with: int | None = None
@@ -212,6 +213,7 @@ class InProcessCapture:
     # ------------------------------------------------------------ processes
 
     def _find_processes(self) -> Iterator[Happening]:
+        self._by_inner_number = None
         for number in self._memory.claimed().tolist():
             if number in self._unreadable:
                 self._free_if_gone(number)
@@ -266,16 +268,12 @@ class InProcessCapture:
                 unreadable.append(candidate)
         return None, unreadable
 
-    @staticmethod
-    def _with_number(pid: int) -> Iterator[int]:
+    def _with_number(self, pid: int) -> Iterator[int]:
         """Processes that have this number, in our pid namespace or in one of their own."""
         yield pid
-        for path in Path("/proc").iterdir():
-            if path.name.isdecimal():
-                with suppress(OSError, IndexError):
-                    ids = TaskStatus.of(int(path.name)).namespace_ids
-                    if len(ids) > 1 and ids[-1] == pid:
-                        yield int(path.name)
+        if self._by_inner_number is None:  # once a look: processes may come and go by the hundred
+            self._by_inner_number = _by_inner_number()
+        yield from self._by_inner_number.get(pid, ())
 
     def _has_mapped(self, pid: int, address: int) -> bool:
         """Raises OSError."""
@@ -307,6 +305,18 @@ class InProcessCapture:
             process.close()
         if process.has_ended or status is not None:
             self._memory.free_area(number)
+
+
+def _by_inner_number() -> dict[int, list[int]]:
+    """The processes in pid namespaces of their own, by the number that they have there."""
+    found: dict[int, list[int]] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            with suppress(OSError, IndexError):
+                ids = TaskStatus.of(int(path.name)).namespace_ids
+                if len(ids) > 1:
+                    found.setdefault(ids[-1], []).append(int(path.name))
+    return found
 
 
 def _use_all_descriptors() -> None:
