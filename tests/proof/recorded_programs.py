@@ -79,6 +79,7 @@ def _postgresql(folder: Path, seconds: int) -> Ready:
     if as_user:
         as_user += [f"--inh-caps={SEES_MEMORY}", f"--ambient-caps={SEES_MEMORY}"]
     options = ["-D", str(data), "-p", str(port), "-k", str(folder), "-h", "127.0.0.1"]
+    options += ["-c", "max_parallel_workers_per_gather=0"]  # a process for each query would be recorded late
 
     def load() -> None:
         connection = ["-h", "127.0.0.1", "-p", str(port), "-U", "tester"]
