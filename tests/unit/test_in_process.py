@@ -26,6 +26,7 @@ from unspool.capture.samples import (
     SampleBatch,
     ThreadNamed,
 )
+from unspool.capture.session_layout import AreaState
 from unspool.core import ffi, library
 from unspool.unwind import How, StackEnd
 
@@ -223,6 +224,16 @@ def test_an_area_of_a_process_that_is_gone_is_given_back(capture: InProcessCaptu
     assert list(capture._look(None)) == []
     assert agent.header["claims"][3] == 0
     assert agent.fields["pid"] == 0
+
+
+def test_an_area_is_given_back_where_its_process_was_killed_before_it_was_filled_in(
+    capture: InProcessCapture,
+) -> None:
+    agents = [FakeAgent(capture.path, 3, pid=4_000_000), FakeAgent(capture.path, 4)]
+    for agent in agents:
+        agent.state(AreaState.CLAIMED)
+    assert list(capture._look(None)) == []
+    assert [int(agents[0].header["claims"][n]) for n in (3, 4)] == [0, os.getpid()]
 
 
 def test_a_process_that_ends_while_it_is_first_looked_at_leaves_no_descriptor(

@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include <linux/prctl.h>
+#include <linux/seccomp.h>
 #include <stdarg.h>
 #include <unistd.h>
 
@@ -39,7 +40,8 @@ long hook_system_call(long number, long a, long b, long c, long d, long e, long 
 long hook_system_call(long number, long a, long b, long c, long d, long e, long f) {
     switch (number) {
     case SYS_seccomp:
-        before_seccomp();
+        if (a != SECCOMP_GET_ACTION_AVAIL && a != SECCOMP_GET_NOTIF_SIZES) /* which set nothing */
+            before_seccomp();
         break;
     case SYS_prctl:
         if (a == PR_SET_SECCOMP)

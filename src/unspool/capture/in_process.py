@@ -226,8 +226,12 @@ class InProcessCapture:
         except CaptureError as error:
             self.files.problems.append(str(error))
             return
-        if area.field("state") == AreaState.CLAIMED:
-            return  # it is being filled in
+        if (
+            area.field("state") == AreaState.CLAIMED
+        ):  # it is being filled in, unless who claimed it was killed
+            if not any(Path(f"/proc/{n}").exists() for n in self._with_number(self._memory.claimant(number))):
+                self._memory.free_area(number)
+            return
         pid, unreadable = self._outer_pid(area)
         if pid is None:
             self._leave(number, area, unreadable)

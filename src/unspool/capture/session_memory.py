@@ -103,6 +103,10 @@ class SessionMemory:
         """Numbers of the areas that processes have taken."""
         return np.flatnonzero(self.header["claims"])
 
+    def claimant(self, number: int) -> int:
+        """The process that has taken an area, by the number that it sees itself."""
+        return int(self.header["claims"][number])
+
     def area(self, number: int) -> Area:
         """Raises CaptureError: there is no address space left."""
         return Area(self, number, self._file)
