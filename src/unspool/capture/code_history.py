@@ -66,6 +66,12 @@ class CodeHistory:
         kept = [unloads is not None and self._unloads.get(int(epoch)) == unloads for epoch in known]
         return np.array(kept, np.bool_)[inverse]
 
+    def outdated(self, epochs: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """bool[n]: code has come or gone since the lists of these epochs were read."""
+        known, inverse = np.unique(epochs, return_inverse=True)
+        last = max(self._changes, default=0)
+        return np.array([self._of_epoch.get(int(epoch), 0) < last for epoch in known], np.bool_)[inverse]
+
     def stale(
         self, epochs: NDArray[np.uint32], offsets: NDArray[np.uint64], addresses: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:

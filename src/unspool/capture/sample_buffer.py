@@ -16,6 +16,7 @@ from unspool.capture.mapped_code import MappedCode
 from unspool.capture.sample_weights import ThreadClocks
 from unspool.capture.samples import CodeMap, Flag, SampleBatch
 from unspool.core_session import RingSamples
+from unspool.unwind import StackEnd
 
 _TIMER, _OUTSIDE = 1, 2  # enum unspool_trigger
 _LARGEST_TIME = np.uint64(1 << 60)  # ns; what a program writes into its ring is not trusted
@@ -66,6 +67,9 @@ class SampleBuffer:
             flags[history.stale(samples["epoch"], ring.offsets, ring.addresses)] |= np.uint8(
                 Flag.STALE_MODULES
             )
+            # Where no code was known there may be some that is new.
+            at_unknown = np.isin(samples["end"], (StackEnd.BAD_RETURN_ADDRESS, StackEnd.UNMAPPED_PC))
+            flags[at_unknown & history.outdated(samples["epoch"])] |= np.uint8(Flag.STALE_MODULES)
             times: NDArray[np.uint64] = np.minimum(samples["time"], _LARGEST_TIME)
             batch = SampleBatch(
                 pid=self._pid,
