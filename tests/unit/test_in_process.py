@@ -154,6 +154,23 @@ def test_what_may_have_changed_but_has_not(capture: InProcessCapture, unloads: i
     assert batch.complete.tolist() == [complete]
 
 
+def test_a_stack_that_ended_at_unknown_code_is_stale_if_code_has_come(capture: InProcessCapture) -> None:
+    """Its end may be where the new code is; one that reached its root is not touched by that."""
+    session = Session(capture)
+    session.published()
+    (process,) = capture._followed.values()
+    for end in (StackEnd.ROOT, StackEnd.BAD_RETURN_ADDRESS):
+        session.agent.sample([code()], HOW[:1], LATE + end * PERIOD, end=end)
+    process._history.version += 1
+    process._history._changes[process._history.version] = [(0x1000, 0x2000)]
+    session.finish()
+    (batch,) = session.samples()
+    assert dict(zip(batch.ends.tolist(), batch.flags.tolist(), strict=True)) == {
+        StackEnd.BAD_RETURN_ADDRESS: Flag.STALE_MODULES,
+        StackEnd.ROOT: 0,
+    }
+
+
 def test_a_return_address_in_new_code_has_the_map_read_once(capture: InProcessCapture) -> None:
     """For each list of modules: it may also be no code at all."""
     session = Session(capture)
