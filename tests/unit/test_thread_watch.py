@@ -1,6 +1,7 @@
 """What is seen of a process whose threads come and go."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -32,3 +33,24 @@ def test_process_that_nobody_has_collected_has_no_map(
     monkeypatch.setattr(watch, "_text", lambda path: b"")
     with pytest.raises(ProcessLookupError):
         watch.memory_map()
+
+
+def test_name_is_that_of_the_program_before_exec() -> None:
+    """A name that the program gives itself counts, and that of a process nobody has collected."""
+    renames = "read x; echo -n renamed > /proc/$$/comm; echo; read x; exec cat"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(["sh", "-c", renames], **pipes, bufsize=0) as process:
+        assert process.stdin is not None and process.stdout is not None
+        with closing(ThreadWatch(process.pid)) as watch, closing(ThreadWatch(process.pid)) as after_exec:
+            watch.look()
+            thread = watch.threads[process.pid]
+            assert (thread.name, thread.is_renamed) == ("sh", True)
+            process.stdin.write(b"\n")
+            process.stdout.read(1)
+            watch.read()
+            assert thread.name == "renamed"
+            process.stdin.write(b"\nthrough cat")
+            process.stdout.read(1)
+            watch.read()
+            after_exec.look()
+            assert (thread.name, after_exec.threads[process.pid].name) == ("renamed", "cat")

@@ -27,6 +27,7 @@ class WatchedThread:
     cpu_time: int = 0
     system_share: float = 0.0
     is_renamed: bool = False  # since somebody looked
+    program: bytes = b""  # where its stack began: another place after exec
 
 
 class ThreadWatch:
@@ -152,9 +153,11 @@ class ThreadWatch:
             name_end = stat.rindex(b")")
             fields = stat[name_end + 2 :].split()
             user, system = int(fields[_UTIME]), int(fields[_STIME])
-            name = stat[stat.index(b"(") + 1 : name_end].decode(errors="replace")
-            thread.is_renamed |= name != thread.name
-            thread.name = name
+            thread.program = thread.program or fields[_STARTSTACK]
+            if fields[_STARTSTACK] in (thread.program, b"0"):  # else exec has named it anew; 0: not known
+                name = stat[stat.index(b"(") + 1 : name_end].decode(errors="replace")
+                thread.is_renamed |= name != thread.name
+                thread.name = name
             thread.system_share = system / (user + system) if user + system else 0.0
             thread.cpu_time = max(thread.cpu_time, cpu_time)
 
