@@ -46,6 +46,7 @@ def changed(path: Path, *statements: str) -> None:
     [
         (b"", "the file is empty"),
         (b"perf", "this is no recording"),
+        (b"PERFILE2" + bytes(100), "this is a perf.data file, no recording: make one: unspool import"),
         (b"\x7fELF" + bytes(100), "this is no recording"),
         (b"SQLite format 3\0", "not a database|malformed|no recording"),
         (b"SQLite format 3\0" + bytes(4096), "not a database|malformed|no recording"),

@@ -17,6 +17,7 @@ from unspool.profile.errors import RecordingError
 from unspool.profile.schema import APPLICATION_ID, VERSION, statements
 
 _MAGIC = b"SQLite format 3\0"
+_PERF_DATA = b"PERFILE2"
 _WAL_VERSION = 2  # file format, https://www.sqlite.org/fileformat2.html: bytes 18 and 19
 DAMAGED = "the file is damaged; get a fresh copy of it"
 _SECONDS = 5.0  # how long to wait for another connection's lock
@@ -79,6 +80,8 @@ def _needs_recovery(path: str) -> bool:
         raise RecordingError(path, error.strerror or str(error), "give a file made by unspool") from None
     if not header:
         raise RecordingError(path, "the file is empty", "its recording ended before anything was written")
+    if header.startswith(_PERF_DATA):
+        raise RecordingError(path, "this is a perf.data file, no recording", "make one: unspool import")
     if not header.startswith(_MAGIC):
         raise RecordingError(path, "this is no recording", "give a file made by unspool record or import")
     return _WAL_VERSION in header[18:20] or Path(path + "-journal").exists()
