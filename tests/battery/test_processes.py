@@ -29,6 +29,11 @@ def test_fork_while_the_loader_is_locked(folder: Path) -> None:
     compare([build(folder, "fork_in_loader.c")], samples=2)
 
 
+def test_large_environment_on_the_small_stack_of_vfork(folder: Path) -> None:
+    for outcome in compare([build(folder, "vfork_environment.c")], samples=2):
+        assert "too large" in outcome.errors, outcome.errors
+
+
 def test_program_replaces_itself_300_times(folder: Path) -> None:
     compare([build(folder, "exec_chain.c")])
 

@@ -26,7 +26,7 @@ from unspool.capture.samples import (
     SampleBatch,
     ThreadNamed,
 )
-from unspool.capture.session_layout import AreaState
+from unspool.capture.session_layout import AreaState, Refusal
 from unspool.core import ffi, library
 from unspool.unwind import How, StackEnd
 
@@ -216,13 +216,21 @@ def test_a_damaged_ring_ends_the_samples_of_its_process_only(capture: InProcessC
     assert isinstance(session.happenings[-1], Problem)
 
 
-def test_refusals_are_told(capture: InProcessCapture) -> None:
+@pytest.mark.parametrize("reason", [r for r in Refusal if r not in (Refusal.STOPPING, Refusal.RUNNING)])
+def test_refusals_are_told(capture: InProcessCapture, reason: Refusal) -> None:
     session = Session(capture)
-    session.agent.header["refusals"][0] = (77, 3)
+    session.agent.header["refusals"][0] = (77, reason)
     session.agent.header["refusal_count"] = 1
     session.finish()
     problems = [h for h in session.happenings if isinstance(h, Problem) and h.pid == 77]
-    assert len(problems) == 1 and "ulimit -v" in problems[0].text
+    assert len(problems) == 1 and "process 77 is not recorded: " in problems[0].text
+    assert ("ulimit -v" in problems[0].text) == (reason is Refusal.ADDRESS_SPACE)
+
+
+def test_every_refusal_of_agents_is_known() -> None:
+    header = Path(__file__).parents[2] / "core/src/agent/session.h"
+    numbers = re.findall(r"SESSION_REFUSED_\w+\s*=\s*(\d+)", header.read_text())
+    assert [int(number) for number in numbers] == list(Refusal)
 
 
 def test_blocked_files_lose_their_samples(capture: InProcessCapture) -> None:

@@ -20,6 +20,7 @@
 #include "hooks_next.h"
 
 #define MOST_ON_STACK 4096     /* bytes of an environment, unless it must be there */
+#define MOST_AT_ALL 16384      /* bytes of it on any stack */
 #define LONGEST_CANDIDATE 1024 /* of a path along PATH */
 #define DEFAULT_PATH "/bin:/usr/bin"
 
@@ -198,8 +199,20 @@ static void *map_block(size_t size) {
     return block > 0 || block < -4095 ? (void *)block : NULL;
 }
 
+/* pid: 0 = this process. */
+static void tell(long pid, int reason) {
+    if (reason <= 0)
+        return;
+    pid = pid ? pid : system_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
+    agent_refuse((uint32_t)pid, (enum session_refusal_reason)reason);
+}
+
 static int perform_with(const struct start *start, const struct plan *plan) {
     void *block = map_block(plan->size);
+    if (!block && plan->size > MOST_AT_ALL) {
+        tell(0, SESSION_REFUSED_ENVIRONMENT);
+        return perform(start, plan->own);
+    }
     uint64_t on_stack[block ? 1 : plan->size / 8 + 1];
     int result = perform(start, fill_environment(plan, block ? block : on_stack));
     if (block)
@@ -228,14 +241,6 @@ static int perform_exec(const struct start *start, char *const environment[], co
     if (was_ignored)
         signal_after_failed_exec(&handler);
     return result;
-}
-
-/* pid: 0 = this process. */
-static void tell(long pid, int reason) {
-    if (reason <= 0)
-        return;
-    pid = pid ? pid : system_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
-    agent_refuse((uint32_t)pid, (enum session_refusal_reason)reason);
 }
 
 /* Everything that starts a program comes here. */

@@ -74,6 +74,7 @@ enum session_refusal_reason {
     SESSION_REFUSED_MACHINE = 9,     /* for another machine, or 32-bit */
     SESSION_REFUSED_PRIVILEGED = 10, /* the loader would be in secure-execution mode */
     SESSION_REFUSED_UNREADABLE = 11,
+    SESSION_REFUSED_ENVIRONMENT = 12, /* too large for the stack of a vfork's child */
 };
 
 struct session_refusal {

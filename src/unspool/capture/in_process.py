@@ -35,14 +35,24 @@ HIGHEST_RATE = 10_000
 _LOOK_SECONDS = 0.02
 _PATIENCE_SECONDS = 5.0  # that another thread waits at most for the one that looks
 _SMALL_RING, _LARGE_RING = 1 << 20, 4 << 20  # bytes
-_REFUSALS = {
-    Refusal.UNREACHABLE: "it can't reach unspool's memory (another root folder, another user, no /proc)",
-    Refusal.NOT_A_SESSION: "its agent is of another version of unspool",
-    Refusal.ADDRESS_SPACE: "its address space is limited (ulimit -v), and what unspool maps could be missing",
-    Refusal.NO_AREA: "more processes are recorded at the same time than can be",
-    Refusal.SIGNAL: "the handler of SIGPROF could not be installed",
-}
 _USE_PERF = "--via perf can watch it"
+_USE_PERF_AS_ROOT = f"as root, {_USE_PERF}"
+_REFUSALS = {
+    Refusal.UNREACHABLE: "it can't reach unspool's memory (another root folder, another user, no /proc); "
+    + _USE_PERF,
+    Refusal.NOT_A_SESSION: f"its agent is of another version of unspool; {_USE_PERF}",
+    Refusal.ADDRESS_SPACE: "its address space is limited (ulimit -v), and what unspool maps could be "
+    f"missing; {_USE_PERF}",
+    Refusal.NO_AREA: f"more processes are recorded at the same time than can be; {_USE_PERF}",
+    Refusal.SIGNAL: f"the handler of SIGPROF could not be installed; {_USE_PERF}",
+    Refusal.STATIC: f"it is statically linked, so that nothing can be preloaded into it; {_USE_PERF}",
+    Refusal.MACHINE: "it is 32-bit or for another machine; unspool walks 64-bit programs of this one",
+    Refusal.PRIVILEGED: "it runs with rights of its own (set-user-ID, set-group-ID or capabilities), so that "
+    f"nothing may be preloaded into it; {_USE_PERF_AS_ROOT}",
+    Refusal.UNREADABLE: f"its file may not be read, so that nothing is known of it; {_USE_PERF_AS_ROOT}",
+    Refusal.ENVIRONMENT: "the environment that vfork's child has for it is too large for the stack there; "
+    + _USE_PERF,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +205,7 @@ class InProcessCapture:
         self.files.problems.clear()
         for pid, reason in self._memory.new_refusals():
             if reason in _REFUSALS:
-                yield Problem(pid, f"process {pid} is not recorded: {_REFUSALS[reason]}; {_USE_PERF}")
+                yield Problem(pid, f"process {pid} is not recorded: {_REFUSALS[reason]}")
 
     def _exit_status(self) -> int | None:
         """As wait(2) gives it; None: it has not ended. It stays to be collected until everything was read."""
@@ -226,10 +236,9 @@ class InProcessCapture:
         except CaptureError as error:
             self.files.problems.append(str(error))
             return
-        if (
-            area.field("state") == AreaState.CLAIMED
-        ):  # it is being filled in, unless who claimed it was killed
-            if not any(Path(f"/proc/{n}").exists() for n in self._with_number(self._memory.claimant(number))):
+        if area.field("state") == AreaState.CLAIMED:  # being filled in, unless who claimed it was killed
+            candidates = self._with_number(self._memory.claimant(number))
+            if not any(Path(f"/proc/{candidate}").exists() for candidate in candidates):
                 self._memory.free_area(number)
             return
         pid, unreadable = self._outer_pid(area)

@@ -41,6 +41,11 @@ class Refusal(IntEnum):
     SIGNAL = 5
     STOPPING = 6
     RUNNING = 7
+    STATIC = 8
+    MACHINE = 9
+    PRIVILEGED = 10
+    UNREADABLE = 11
+    ENVIRONMENT = 12
 
 
 class AreaState(IntEnum):
