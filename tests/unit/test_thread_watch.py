@@ -54,3 +54,27 @@ def test_name_is_that_of_the_program_before_exec() -> None:
             watch.read()
             after_exec.look()
             assert (thread.name, after_exec.threads[process.pid].name) == ("renamed", "cat")
+
+
+def test_a_thread_that_names_itself_just_after_its_start(
+    watch: ThreadWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is seen before that, and lives less long than names are read again."""
+    tids, name = {1}, "program"
+    fields = " ".join(["0"] * 30)
+    monkeypatch.setattr(watch, "_tids", lambda: tids)
+    monkeypatch.setattr(watch, "_cpu_time", lambda tid: 0)
+    monkeypatch.setattr(watch, "_text", lambda path: f"1 ({name}) S {fields}".encode())
+    monkeypatch.setattr("unspool.capture.thread_watch._LOOK_COST", 1e9)  # every call looks
+    assert watch.look() == ([1], [])
+    assert watch.threads[1].name == "program"
+    name = "worker"
+    assert watch.look() == ([], [])
+    assert watch.threads[1].name == "worker"
+    for _ in range(5):
+        watch.look()
+    name = "other"
+    watch.look()
+    assert watch.threads[1].name == "worker"  # it is not young any more
+    tids = {2}
+    assert [thread.tid for thread in watch.look()[1]] == [1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from functools import cache
 from typing import NamedTuple
@@ -208,11 +208,12 @@ class FollowedProcess:
         now = time.monotonic_ns()
         for tid in new:
             thread = self._watch.threads[tid]
-            thread.is_renamed = False
-            yield ThreadNamed(self.pid, tid, thread.name, now)
+            thread.is_renamed = True
             if from_outside:
                 self._base_time[tid] = thread.cpu_time
                 self._samples.clocks.begin(tid, thread.cpu_time)
+        fresh = [self._watch.threads[tid] for tid in self._watch.fresh]
+        yield from self._renamed([*fresh, *ended], now)
         self._without_trigger += new
         if self.area.field("state") == AreaState.RUNNING:  # by then the first thread has a timer
             for tid in self._without_trigger:
@@ -245,12 +246,15 @@ class FollowedProcess:
         return tid
 
     def _names(self) -> Iterator[Happening]:
-        now = time.monotonic_ns()
-        for thread in self._watch.threads.values():
+        threads = self._watch.threads.values()
+        yield from self._renamed(threads, time.monotonic_ns())
+        yield from map(self._time, threads)
+
+    def _renamed(self, threads: Iterable[WatchedThread], now: int) -> Iterator[Happening]:
+        for thread in threads:
             if thread.is_renamed:
                 thread.is_renamed = False
                 yield ThreadNamed(self.pid, thread.tid, thread.name, now)
-            yield self._time(thread)
 
     def _used(self, thread: WatchedThread) -> int:
         """The kernel's figure, or if that was read too early, what the thread's own last sample says; ns."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 _NAMES_SECONDS = 1.0  # between two readings of names and CPU times
 _LOOK_COST = 0.02  # of the time at most goes into listing threads
 _COST = 0.005  # of the time at most goes into such readings, however many threads there are
+_FIRST_LOOKS = 3  # of a thread: it often names itself just after its start
 _MAP_TRIES = 20  # where the main thread has ended, and others live less long than it takes to list them
 _UTIME, _STIME, _STARTSTACK = 11, 12, 25  # fields of /proc/PID/task/TID/stat behind the name
 
@@ -41,6 +42,7 @@ class ThreadWatch:
         except FileNotFoundError:
             raise ProcessLookupError(pid) from None
         self._next_reading = self._next_look = 0.0
+        self.fresh: dict[int, int] = {}  # threads that began lately: looks until they have not
 
     def close(self) -> None:
         if self._folder >= 0:
@@ -58,8 +60,12 @@ class ThreadWatch:
         self._next_look = started + (time.thread_time() - used) / _LOOK_COST
         new = [tid for tid in tids if tid not in self.threads]
         ended = [self.threads.pop(tid) for tid in self.threads.keys() - tids]
+        self.fresh = {tid: left - 1 for tid, left in self.fresh.items() if left and tid in self.threads}
+        for tid in self.fresh:
+            self._read(self.threads[tid])
         for tid in new:
             self.threads[tid] = WatchedThread(tid)
+            self.fresh[tid] = _FIRST_LOOKS
             self._read(self.threads[tid])
         return new, ended
 
