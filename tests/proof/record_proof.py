@@ -132,6 +132,8 @@ def measure(program: Program, rate: int, runs: int, folder: Path) -> Result:
     for number in range(runs):
         name = f"{program.name}-{rate}-{number}.unspool"
         run = record(folder, [program.path, str(MILLISECONDS)], "-r", str(rate), name=name)
+        if run.status:
+            raise SystemExit(f"{name}: unspool record failed with status {run.status}: {run.errors}")
         found = deviations(run)
         result.runs += 1
         for function, value in found.items():
