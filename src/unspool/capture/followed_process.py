@@ -435,7 +435,7 @@ class FollowedProcess:
             self._files.problems.append(f"process {self.pid}: {text}")
 
     def _counters(self) -> Iterator[Happening]:
-        lost = np.minimum(self.area.fields["lost"][: len(LostReason)], _LARGEST_TIME).astype(np.int64)
+        lost = np.minimum(self.area.fields["lost"][: len(LostReason)].copy(), _LARGEST_TIME).astype(np.int64)
         for reason in LostReason:
             count = int(lost[reason] - self._lost_seen[reason])
             if count > 0:

@@ -100,8 +100,9 @@ class SessionMemory:
         self.header["heartbeat"] = time.monotonic_ns()
 
     def claimed(self) -> NDArray[np.intp]:
-        """Numbers of the areas that processes have taken."""
-        return np.flatnonzero(self.header["claims"])
+        """Numbers of the areas that processes have taken. NumPy reads twice, so it reads a copy: they may be
+        taken meanwhile."""
+        return np.flatnonzero(self.header["claims"].copy())
 
     def claimant(self, number: int) -> int:
         """The process that has taken an area, by the number that it sees itself."""
