@@ -379,7 +379,8 @@ enum step_result step_unmapped(const struct code *code, struct frame *frame, str
     if (needs_registers(code, frame, &caller))
         return STEP_NEEDS_REGISTERS;
     enum unspool_how how = UNSPOOL_HOW_LEAF;
-    if (called_function(code, caller.pc) != frame->pc && !prove_by_register(code, frame, &caller))
+    uint64_t called = called_function(code, caller.pc); /* 0: not known, which proves no jump to 0 */
+    if ((!called || called != frame->pc) && !prove_by_register(code, frame, &caller))
         how |= UNSPOOL_HOW_GUESS;
     forget_others(frame);
     return become_caller(frame, &caller, step, how);

@@ -212,6 +212,15 @@ static void an_unmapped_pc(void) {
     expect_walk(&p, UNSPOOL_END_BAD_RETURN_ADDRESS, FRAMES({0x4cd, INTERRUPTED}));
 }
 
+/* That no call leads anywhere that is known is no proof that one leads to 0. */
+static void a_jump_to_null(void) {
+    three_functions();
+    interrupted_at(&p, 0, STACK_AT + 0x18);
+    put_code(&p, 0x1110 - 2, CFI(0xff, 0xd0)); /* call *%rax */
+    expect_walk(&p, UNSPOOL_END_ROOT,
+                FRAMES({0, INTERRUPTED}, {CODE_AT + 0x1110, BY_LEAF | GUESSED}, {CODE_AT + 0x1020, BY_CFI}));
+}
+
 int main(void) {
     RUN(rules_lead_from_frame_to_frame);
     RUN(rules_hold_for_single_instructions);
@@ -228,6 +237,7 @@ int main(void) {
     RUN(a_module_without_a_table);
     RUN(several_modules);
     RUN(an_unmapped_pc);
+    RUN(a_jump_to_null);
     end_process(&p);
     return check_result();
 }
