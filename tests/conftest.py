@@ -1,15 +1,25 @@
 """Rules for all tests.
 
 With CI=true nothing may be skipped: a tool that is missing there is an error of the set-up, and a
-skipped test would hide it.
+skipped test would hide it. What a program does at Ctrl-C or at the end of its terminal is tested, also where
+the tests run in the background: shells have such signals ignored there, and children inherit that.
 """
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
 
 IN_CI = os.environ.get("CI") == "true"
+
+for _number, _usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

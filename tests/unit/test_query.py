@@ -156,11 +156,14 @@ def test_ctrl_c_ends_a_query(path: Path) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     command = [sys.executable, "-m", "unspool", "query", str(path), endless]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while not has_open(process.pid, path):
-            time.sleep(0.05)
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        try:
+            while not has_open(process.pid, path):
+                time.sleep(0.05)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, error) == (1, "Aborted!\n")
 
 
