@@ -162,6 +162,7 @@ int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "child"))
         return be_child(atoi(argv[2]));
     CHECK(argc == 2);
+    burn(0.1); /* so that there are samples without the children, too */
     if (!strcmp(argv[1], "fork"))
         by_fork();
     else if (!strcmp(argv[1], "vfork"))
