@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from enum import IntEnum, IntFlag
 from pathlib import Path
 
@@ -139,3 +140,14 @@ def test_numbers_by_name_are_the_cores() -> None:
     assert declared["UNSPOOL_HOW_GUESS"] == core_interface.GUESS
     statuses = (core_interface.OK, core_interface.NO_MEMORY, core_interface.BAD_TABLE)
     assert statuses == tuple(declared[f"UNSPOOL_{name}"] for name in ("OK", "NO_MEMORY", "BAD_TABLE"))
+
+
+def test_a_table_may_outlive_the_library() -> None:
+    """When Python ends, it may drop the library before the last table, which is then freed by code that must
+    still be there."""
+    code = (
+        "import sys; from unspool import Binary, UnwindTable, core;"
+        "table = UnwindTable.compile(Binary.open(sys.executable));"
+        "core.ffi.dlclose(core.library); del table"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
