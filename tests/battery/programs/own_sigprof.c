@@ -114,10 +114,11 @@ int main(int argc, char **argv) {
         CHECK(from_kill == before + 1);
     }
     CHECK(!setitimer(ITIMER_PROF, &(struct itimerval){{0, 0}, {0, 0}}, NULL) && !timer_delete(timer));
-    /* 40 of each on an idle machine; few where programs wait for a CPU, since the kernel looks once a tick.
-     */
-    CHECK(from_interval >= 1 && from_interval <= 200);
-    CHECK(from_timer >= 1 && from_timer <= 200);
+    /* 40 of each (raw: 200) on an idle machine; few where programs wait for a CPU, since the kernel looks
+     * once a tick. */
+    int most = 5 * (is_raw ? 200 : 40);
+    CHECK(from_interval >= 1 && from_interval <= most);
+    CHECK(from_timer >= 1 && from_timer <= most);
     CHECK(from_kill == 100);
     /* Behind everyone's back: one signal may be on its way, and a few more until it is noticed. */
     CHECK(strays <= (is_raw ? 500 : 0));
