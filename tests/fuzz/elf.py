@@ -10,27 +10,18 @@ from __future__ import annotations
 
 import lzma
 import os
-import random
-import resource
-import signal
 import struct
 import sys
 import time
-import traceback
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import zstandard
 
 from tests import elf_writer as elf
+from tests.fuzz.loop import TIME_LIMIT, Step, fuzz
 from unspool.binaries import Binary, BinaryError
-
-Step = tuple[int, int, int]  # kind of damage, place, value; any integers
-
-TIME_LIMIT = 5  # seconds of CPU time for one input; a hundredth is usual
-MEMORY_LIMIT = 256 << 20  # bytes above what the process had at the start; inputs have a few KB
 
 
 def seeds() -> list[bytes]:
@@ -304,45 +295,8 @@ def _check_addresses(binary: Binary, size: int) -> None:
         assert base is None or isinstance(base, int)
 
 
-def random_steps(generator: random.Random) -> list[Step]:
-    return [
-        (generator.randrange(64), generator.randrange(1 << 16), generator.randrange(1 << 20))
-        for _ in range(generator.choice((1, 1, 2, 3, 5, 8)))
-    ]
-
-
-def timed_out(*_: object) -> None:
-    """A signal handler."""
-    raise TimeoutError(f"one input took more than {TIME_LIMIT} s of CPU time")
-
-
 def main(seconds: float, seed: int) -> int:
-    signal.signal(signal.SIGPROF, timed_out)
-    generator = random.Random(seed)
-    files = seeds()
-    began, inputs, answered = time.monotonic(), 0, 0
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    while time.monotonic() - began < seconds:
-        steps = random_steps(generator)
-        data = mutated(generator.choice(files), steps)
-        signal.setitimer(signal.ITIMER_PROF, TIME_LIMIT)
-        try:
-            answered += exercise(data)
-            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) << 10
-            if grown > MEMORY_LIMIT:
-                raise MemoryError(f"{grown >> 20} MiB for {len(data)} bytes of input")
-        except BaseException:  # also what is no Exception: whatever it is, it is a finding
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            failed = Path("out/fuzz") / f"elf-{zlib.crc32(data):08x}.bin"
-            failed.parent.mkdir(parents=True, exist_ok=True)
-            failed.write_bytes(data)
-            traceback.print_exc()
-            print(f"failed: {failed}, seed {seed}, input {inputs}, steps {steps}")
-            return 1
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        inputs += 1
-    print(f"elf: {inputs} inputs in {seconds:.0f} s, {answered} questions answered, seed {seed}")
-    return 0
+    return int(fuzz("elf", seeds(), mutated, exercise, seconds, seed) is None)
 
 
 if __name__ == "__main__":

@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import os
 import random
-import resource
-import signal
 import struct
 import sys
 import time
-import traceback
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from pathlib import Path
 
 from tests import perf_writer as perf
 from tests.fuzz import elf
-from tests.fuzz.elf import MEMORY_LIMIT, TIME_LIMIT, Step, random_steps
+from tests.fuzz.loop import TIME_LIMIT, Step, fuzz
 from unspool.capture import CaptureError
 from unspool.capture.perf_data import PerfData
 from unspool.capture.samples import SampleBatch
@@ -171,32 +166,7 @@ def exercise(data: bytes) -> int:
 
 
 def main(seconds: float, seed: int) -> int:
-    signal.signal(signal.SIGPROF, elf.timed_out)
-    generator = random.Random(seed)
-    files = seeds()
-    began, inputs, samples = time.monotonic(), 0, 0
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    while time.monotonic() - began < seconds:
-        steps = random_steps(generator)
-        data = mutated(generator.choice(files), steps)
-        signal.setitimer(signal.ITIMER_PROF, TIME_LIMIT)
-        try:
-            samples += exercise(data)
-            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) << 10
-            if grown > MEMORY_LIMIT:
-                raise MemoryError(f"{grown >> 20} MiB for {len(data)} bytes of input")
-        except BaseException:  # also what is no Exception: whatever it is, it is a finding
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            failed = Path("out/fuzz") / f"perf-{zlib.crc32(data):08x}.bin"
-            failed.parent.mkdir(parents=True, exist_ok=True)
-            failed.write_bytes(data)
-            traceback.print_exc()
-            print(f"{failed} (seed {seed}, input {inputs}): {steps}", file=sys.stderr)
-            return 1
-        inputs += 1
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    print(f"perf reader: {inputs} damaged files, {samples} samples read, {time.monotonic() - began:.0f} s")
-    return 0 if samples else 1
+    return 0 if fuzz("perf", seeds(), mutated, exercise, seconds, seed) else 1
 
 
 if __name__ == "__main__":

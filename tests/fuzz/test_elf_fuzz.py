@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.elf import Step, exercise, mutated, seeds
+from tests.fuzz.elf import exercise, mutated, seeds
+from tests.fuzz.loop import Step
 
 SEEDS = seeds()
 NUMBERS = st.integers(0, (1 << 64) - 1) | st.integers(0, 1 << 12)

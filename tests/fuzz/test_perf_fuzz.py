@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.elf import Step
+from tests.fuzz.loop import Step
 from tests.fuzz.perf import exercise, mutated, seeds
 
 SEEDS = seeds()
