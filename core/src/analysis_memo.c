@@ -67,30 +67,28 @@ enum analysis_result analyse_code(const struct code *code, uint64_t pc, bool is_
     return result;
 }
 
-bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
-    const struct question question = {{ASKS_RECIPE, pc, entry}, code->memory->slots_read};
+typedef bool path_search(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
+
+static bool recipe_by(path_search *search, uint64_t asks, const struct code *code, uint64_t entry,
+                      uint64_t pc, struct frame_recipe *recipe) {
+    const struct question question = {{asks, pc, entry}, code->memory->slots_read};
     struct unspool_answer *answer = place_of_answer(code, &question);
     if (is_answered(answer, &question)) {
         *recipe = kept_recipe(answer);
         return answer->result;
     }
     *recipe = (struct frame_recipe){0};
-    bool result = follow_from_entry(code, entry, pc, recipe);
+    bool result = search(code, entry, pc, recipe);
     keep(code, answer, &question, result, recipe);
     return result;
 }
 
+bool recipe_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
+    return recipe_by(follow_from_entry, ASKS_RECIPE, code, entry, pc, recipe);
+}
+
 bool recipe_past_tables(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe) {
-    const struct question question = {{ASKS_PAST_TABLES, pc, entry}, code->memory->slots_read};
-    struct unspool_answer *answer = place_of_answer(code, &question);
-    if (is_answered(answer, &question)) {
-        *recipe = kept_recipe(answer);
-        return answer->result;
-    }
-    *recipe = (struct frame_recipe){0};
-    bool result = follow_past_tables(code, entry, pc, recipe);
-    keep(code, answer, &question, result, recipe);
-    return result;
+    return recipe_by(follow_past_tables, ASKS_PAST_TABLES, code, entry, pc, recipe);
 }
 
 /* Questions whose answer is yes or no. */
