@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.core_interface import GUESS
-from unspool.unwind import How, StackEnd
+from unspool.unwind import How, StackEnd, stacks_with_guess
 
 
 class Event(NamedTuple):
@@ -179,10 +179,7 @@ class SampleBatch:
     @cached_property
     def has_guess(self) -> NDArray[np.bool_]:
         """bool[n]: which stacks have a guess in them."""
-        guesses = np.zeros(len(self.how) + 1, np.int64)
-        np.cumsum(self.how >= GUESS, out=guesses[1:])
-        has_guess: NDArray[np.bool_] = guesses[self.offsets[1:]] != guesses[self.offsets[:-1]]
-        return has_guess
+        return stacks_with_guess(self.how, self.offsets)
 
     @property
     def complete(self) -> NDArray[np.bool_]:

@@ -11,10 +11,10 @@ import click
 from unspool.capture.samples import BinaryKind, Flag
 from unspool.cli.columns import amount, cells, fitted, percent, table
 from unspool.cli.short_names import short_name
-from unspool.cli.stack_frames import ENDS
 from unspool.cli.stack_text import printable
 from unspool.profile.report import EventReport, HotFunction, Report
 from unspool.profile.truth import NamelessBinary, Share, Truth
+from unspool.unwind import ENDS
 
 _BINARY, _PLACE, _THREAD = 18, 30, 16  # columns at most
 _INDENT = "  "

@@ -10,7 +10,7 @@ import numpy as np
 
 from unspool.capture.process import CapturedThread
 from unspool.symbols import Location, PerfMap, Symbolizer
-from unspool.unwind import Frame, How, Module, Stack, StackEnd
+from unspool.unwind import Frame, How, Module, Stack
 
 STATES = {
     "R": "running",
@@ -21,17 +21,6 @@ STATES = {
     "I": "idle",
     "Z": "ended",
     "X": "ended",
-}
-
-ENDS = {
-    StackEnd.ROOT: "the root",
-    StackEnd.STACK_BYTES_ENDED: "the copy of the stack is too short",
-    StackEnd.NO_UNWIND_INFO: "nothing says how to go on",
-    StackEnd.UNREADABLE_MEMORY: "memory that can't be read",
-    StackEnd.BAD_RETURN_ADDRESS: "a return address that is no code",
-    StackEnd.LOOP: "a loop",
-    StackEnd.DEPTH_LIMIT: "the depth limit",
-    StackEnd.UNMAPPED_PC: "a pc that is no code",
 }
 
 HOW = {How.INTERRUPTED: "", How.CFI: "", How.CFI_EXACT: "", How.SIGNAL_FRAME: "interrupted by a signal"}

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import click
 
-from unspool.cli.stack_frames import ENDS, STATES, Line, ThreadLines
-from unspool.unwind import Registers, Stack
+from unspool.cli.stack_frames import STATES, Line, ThreadLines
+from unspool.unwind import ENDS, Registers, Stack
 
 _NAME_WIDTH, _FILE_WIDTH = 44, 26  # columns at most
 _REGISTERS_A_LINE = 4

@@ -14,19 +14,9 @@ from numpy.typing import NDArray
 
 from unspool.capture.samples import Flag
 from unspool.profile import Profile
-from unspool.unwind import StackEnd
+from unspool.unwind import ENDS
 
 VERDICTS = ("complete", "guessed", "cut")
-
-_CUT: dict[int, str] = {
-    StackEnd.STACK_BYTES_ENDED: "the copy of the stack is too short",
-    StackEnd.NO_UNWIND_INFO: "nothing says how to go on",
-    StackEnd.UNREADABLE_MEMORY: "memory that can't be read",
-    StackEnd.BAD_RETURN_ADDRESS: "a return address that is no code",
-    StackEnd.LOOP: "a loop",
-    StackEnd.DEPTH_LIMIT: "the depth limit",
-    StackEnd.UNMAPPED_PC: "a pc that is no code",
-}
 
 
 @dataclass(frozen=True)
@@ -128,6 +118,6 @@ def _marks(
         if flag & Flag.KERNEL_CALLER_UNKNOWN:
             words.append("[kernel, caller unknown]")
         else:
-            why = _CUT.get(end, "not known why")
+            why = ENDS.get(end, "not known why")
             words.append(f"[cut: {why}, in {printable(binary_name(profile, binary))}]")
     return words

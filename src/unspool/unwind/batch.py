@@ -43,10 +43,7 @@ class StackBatch:
     @cached_property
     def has_guess(self) -> NDArray[np.bool_]:
         """bool[n]: which stacks have a guess in them."""
-        guesses = np.zeros(len(self.how) + 1, np.int64)
-        np.cumsum(self.how >= GUESS, out=guesses[1:])
-        has_guess: NDArray[np.bool_] = guesses[self.offsets[1:]] != guesses[self.offsets[:-1]]
-        return has_guess
+        return stacks_with_guess(self.how, self.offsets)
 
     @cached_property
     def _at_root(self) -> NDArray[np.bool_]:
@@ -67,6 +64,14 @@ class StackBatch:
     def cut(self) -> NDArray[np.bool_]:
         """bool[n]: ended before the root."""
         return ~self._at_root
+
+
+def stacks_with_guess(how: NDArray[np.uint8], offsets: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """bool[n]: which stacks have a guess in them. how: uint8[m], of all frames; offsets: uint64[n + 1]."""
+    guesses = np.zeros(len(how) + 1, np.int64)
+    np.cumsum(how >= GUESS, out=guesses[1:])
+    has_guess: NDArray[np.bool_] = guesses[offsets[1:]] != guesses[offsets[:-1]]
+    return has_guess
 
 
 def joined(parts: list[BatchResult], modules: ModuleMap) -> StackBatch:

@@ -44,6 +44,19 @@ class StackEnd(IntEnum):
     UNMAPPED_PC = 7
 
 
+# In words.
+ENDS: dict[int, str] = {
+    StackEnd.ROOT: "the root",
+    StackEnd.STACK_BYTES_ENDED: "the copy of the stack is too short",
+    StackEnd.NO_UNWIND_INFO: "nothing says how to go on",
+    StackEnd.UNREADABLE_MEMORY: "memory that can't be read",
+    StackEnd.BAD_RETURN_ADDRESS: "a return address that is no code",
+    StackEnd.LOOP: "a loop",
+    StackEnd.DEPTH_LIMIT: "the depth limit",
+    StackEnd.UNMAPPED_PC: "a pc that is no code",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One activation of one physical function.
