@@ -141,9 +141,18 @@ static void check_batch(const struct unspool_registers *registers, uint64_t stac
     const uint64_t stack_offsets[] = {0, half, stack_size};
     uint64_t addresses[2 * FRAMES], offsets[3] = {0};
     uint8_t how[2 * FRAMES], ends[2];
-    struct unspool_batch batch = {2,          samples,    stack_offsets, (const uint8_t *)p.stack,
-                                  FRAMES - 1, 2 * FRAMES, addresses,     how,
-                                  offsets,    ends};
+    struct unspool_batch batch = {2,
+                                  samples,
+                                  stack_offsets,
+                                  (const uint8_t *)p.stack,
+                                  FRAMES - 1,
+                                  2 * FRAMES,
+                                  addresses,
+                                  how,
+                                  offsets,
+                                  ends,
+                                  0,
+                                  0};
     p.unwinder.cache = &cache;
     check(unspool_walk_many(&p.unwinder, &batch, 0) == 2);
     p.unwinder.cache = NULL;

@@ -331,6 +331,8 @@ struct unspool_batch {
     uint8_t *how;        /* [capacity] */
     uint64_t *offsets;   /* [count + 1] */
     uint8_t *ends;       /* [count] */
+    int32_t code_pid;    /* 0, or the process that the samples are from: as in struct unspool_memory */
+    uint32_t reserved;
 };
 /* Walks samples first .. until one does not fit or all are done; offsets[first] must be set (0 for
  * the first call). Returns the number of the first sample that was not walked. */

@@ -59,7 +59,7 @@ uint64_t unspool_walk_many(const struct unspool_unwinder *unwinder, struct unspo
     memory.regions = NULL;
     memory.region_count = 0;
     memory.pid = 0;
-    memory.code_pid = 0;
+    memory.code_pid = batch->code_pid;
     memory.page_size = 0;
     memory.slots_read = 0;
     for (uint64_t i = first; i < batch->count; i++) {

@@ -287,8 +287,9 @@ class MemoryInput:
 
     @property
     def reads_code(self) -> bool:
-        """Whether code is read where the walk is: no module needs to bring it."""
-        return bool(self.pid or self.code_pid)
+        """Whether all code is read where the walk is: no module needs to bring it. With the copy of a stack,
+        only what no module brings is read there: the process has gone on meanwhile, or ended."""
+        return bool(self.pid or (self.code_pid and not self.stack))
 
 
 class RegisterValues(NamedTuple):
@@ -374,6 +375,7 @@ class Walker:
         registers: NDArray[np.uint64],
         stack_offsets: NDArray[np.uint64],
         stack_bytes: NDArray[np.uint8],
+        code_pid: int,
     ) -> "BatchResult":
         """Walk len(registers) samples; see struct unspool_batch. The arrays are C-contiguous, and
         stack_offsets were checked: sorted, inside stack_bytes."""
@@ -383,7 +385,7 @@ class Walker:
         offsets = np.zeros(count + 1, np.uint64)
         ends = np.zeros(count, np.uint8)
         batch = ffi.new("struct unspool_batch *")
-        batch.count, batch.depth_limit = count, depth_limit
+        batch.count, batch.depth_limit, batch.code_pid = count, depth_limit, code_pid
         inputs = [ffi.from_buffer(array) for array in (registers, stack_offsets, stack_bytes)]
         batch.registers = ffi.cast("uint64_t *", inputs[0])
         batch.stack_offsets = ffi.cast("uint64_t *", inputs[1])

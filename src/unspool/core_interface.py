@@ -226,6 +226,8 @@ struct unspool_batch {
     uint8_t *how;
     uint64_t *offsets;
     uint8_t *ends;
+    int32_t code_pid;
+    uint32_t reserved;
 };
 uint64_t unspool_walk_many(const struct unspool_unwinder *unwinder, struct unspool_batch *batch,
                            uint64_t first);

@@ -261,9 +261,18 @@ static struct walked walk_batch(struct comparison *comparison, const struct unsp
                         get_fp(comparison, registers), lr};
     uint64_t stack_offsets[2] = {0, size}, offsets[2] = {0, 0};
     uint8_t end = 0;
-    struct unspool_batch batch = {1,           four,        stack_offsets,       comparison->stack_copy,
-                                  DEPTH_LIMIT, DEPTH_LIMIT, comparison->batched, comparison->batched_how,
-                                  offsets,     &end};
+    struct unspool_batch batch = {1,
+                                  four,
+                                  stack_offsets,
+                                  comparison->stack_copy,
+                                  DEPTH_LIMIT,
+                                  DEPTH_LIMIT,
+                                  comparison->batched,
+                                  comparison->batched_how,
+                                  offsets,
+                                  &end,
+                                  0,
+                                  0};
     struct unspool_unwinder unwinder = comparison->unwinder;
     unwinder.cache = &comparison->cache;
     unspool_walk_many(&unwinder, &batch, 0);

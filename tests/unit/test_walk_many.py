@@ -1,5 +1,7 @@
 """walk_many: the same stacks as walk, in arrays, in any number of threads."""
 
+import mmap
+import os
 import struct
 from collections.abc import Callable
 
@@ -161,3 +163,23 @@ def test_no_threads_are_refused(given: Library, unwinder: Unwinder) -> None:
     """Zero threads would walk nothing."""
     with pytest.raises(ValueError, match="0 threads"):
         unwinder.walk_many(*samples(given, [72]), threads=0)
+
+
+def test_code_without_a_file_is_read_in_its_process() -> None:
+    """JIT code: the call before a return address is seen where it lies, and nothing else is read there. Without
+    the process the return address is refused, by walk and by walk_many."""
+    code = mmap.mmap(-1, mmap.PAGESIZE)
+    code[:5] = b"\xe8\x00\x01\x00\x00"  # call
+    start = np.frombuffer(code, np.uint8).ctypes.data
+    unwinder = Unwinder("x86_64")
+    unwinder.add_module(None, start=start, end=start + mmap.PAGESIZE)
+    pc, fp = start + 0x200, STACK + 0x10
+    data = np.frombuffer(struct.pack("<4Q", 0, 0, 0, start + 5), np.uint8)
+    registers, offsets = np.array([[pc, STACK, fp, 0]], np.uint64), np.array([0, len(data)], np.uint64)
+    for code_pid, addresses in ((0, [pc]), (os.getpid(), [pc, start + 5])):
+        stack = unwinder.walk_many(registers, offsets, data, code_pid=code_pid).stack(0)
+        alone = unwinder.walk(Registers(pc=pc, sp=STACK, fp=fp), StackBytes(STACK, data, code_pid))
+        assert list(stack.addresses) == list(alone.addresses) == addresses
+        assert stack.end == alone.end
+        assert stack.guessed == alone.guessed
+    assert [frame.how for frame in stack] == [How.INTERRUPTED, How.FRAME_POINTER]

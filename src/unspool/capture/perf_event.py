@@ -192,7 +192,9 @@ class PerfCapture:
         parser = RecordParser()
         parser.add_event(self._attributes, rings.ids)
         follower = ProcessFollower(
-            self.files.arch, parser.events, self.files.find, Tables(self.files.missing), threads=1
+            *(self.files.arch, parser.events, self.files.find, Tables(self.files.missing)),
+            threads=1,
+            is_running=True,
         )
         times = CpuTimes(self._attached, self._clocks)
         order = TimeOrder()

@@ -48,14 +48,16 @@ class _Process:
 
 @dataclass
 class ProcessFollower:
-    """events: as they are in the recording; find: opens the file of a mapping; threads: to walk with.
-    throttled: how often the kernel stopped an event for a while. begin: time of the first sample."""
+    """events: as they are in the recording; find: opens the file of a mapping; threads: to walk with;
+    is_running: the processes run now, or did a moment ago. throttled: how often the kernel stopped an event
+    for a while. begin: time of the first sample."""
 
     arch: str
     events: list[EventAttributes]
     find: Callable[[Mapped], FoundFile]
     tables: Tables
     threads: int = 2
+    is_running: bool = False
     throttled: int = 0
     begin: int = 0
     processes: dict[int, _Process] = field(default_factory=dict)
@@ -232,6 +234,7 @@ class ProcessFollower:
                 samples,
                 process.space,
                 self.threads,
+                is_running=self.is_running,
             )
 
 

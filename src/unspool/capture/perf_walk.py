@@ -49,8 +49,11 @@ def walk_samples(
     samples: SampleColumns,
     space: AddressSpace,
     threads: int = 2,
+    *,
+    is_running: bool = False,
 ) -> SampleBatch:
-    """The stacks of samples (at least one) of one process in one address space, all from one buffer."""
+    """The stacks of samples (at least one) of one process in one address space, all from one buffer.
+    is_running: code without a file is read in the process."""
     kernel, chain = split_chains(words, samples)
     user = _from_chains(attributes, samples, kernel, chain, space)
     layout = RegisterLayout(space.arch, attributes.user_registers)
@@ -59,8 +62,9 @@ def walk_samples(
         index = np.flatnonzero(walkable)
         index = index[np.argsort(samples.stack_at[index], kind="stable")]
         chosen = samples.take(index)
-        batch = _walk(layout, words, chosen, space, threads)
-        walked = _rewalked(batch, layout, words, chosen, space)
+        code_pid = pid if is_running else 0
+        batch = _walk(layout, words, chosen, space, threads, code_pid)
+        walked = _rewalked(batch, layout, words, chosen, space, code_pid)
         user = _replaced(user, index, _joined(walked, index, chain, attributes, space))
     return _batch(pid, event, samples, kernel, user, space)
 
@@ -74,6 +78,7 @@ def _walk(
     samples: SampleColumns,
     space: AddressSpace,
     threads: int,
+    code_pid: int,
 ) -> StackBatch:
     """Between any two stack copies lies something else: every other sample of the batch is that, without
     registers, so that nothing needs to be copied. Samples are in the order of their copies."""
@@ -86,7 +91,7 @@ def _walk(
     offsets[-1] = offsets[-2]
     if count < _WORTH_TWO_THREADS:
         threads = 1
-    return space.unwinder.walk_many(registers, offsets, words.view(np.uint8), threads=threads)
+    return space.unwinder.walk_many(registers, offsets, words.view(np.uint8), threads, code_pid)
 
 
 def _rewalked(
@@ -95,6 +100,7 @@ def _rewalked(
     words: NDArray[np.uint64],
     samples: SampleColumns,
     space: AddressSpace,
+    code_pid: int,
 ) -> _UserFrames:
     """The samples of a batch; those that ended where another register is needed are walked with all of
     them."""
@@ -118,7 +124,7 @@ def _rewalked(
     for index in again:
         at, size = int(samples.stack_at[index]) * 8, int(samples.stack_size[index])
         registers = layout.all_of(words, int(samples.registers_at[index]))
-        memory = StackBytes(registers.sp, words.view(np.uint8)[at : at + size])
+        memory = StackBytes(registers.sp, words.view(np.uint8)[at : at + size], code_pid)
         stack = space.unwinder.walk(registers, memory)
         parts_addresses.append(np.array(stack.addresses, np.uint64))
         parts_how.append(np.array([f.how | (GUESS if f.guessed else 0) for f in stack], np.uint8))

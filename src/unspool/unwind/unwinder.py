@@ -180,12 +180,14 @@ class Unwinder:
         stack_offsets: NDArray[np.uint64],
         stack_bytes: NDArray[np.uint8],
         threads: int = 1,
+        code_pid: int = 0,
     ) -> StackBatch:
         """Walk n samples that share these modules, in so many threads.
 
         registers: uint64[n, 4] (pc, sp, fp, lr; lr counts on aarch64 only). stack_bytes: uint8[], with
         sample i's stack copy, from sp up, in stack_bytes[stack_offsets[i] : stack_offsets[i + 1]];
-        stack_offsets: uint64[n + 1]. ValueError: arrays of other types or shapes, or offsets that
+        stack_offsets: uint64[n + 1]. code_pid: a process in which code without a file is read (0: there is
+        none). ValueError: arrays of other types or shapes, or offsets that
         decrease or lead outside.
         """
         registers, stack_offsets, stack_bytes = _checked(registers, stack_offsets, stack_bytes)
@@ -202,7 +204,7 @@ class Unwinder:
             walker = self._take_walker()
             try:
                 return walker.walk_many(
-                    core_modules, registers[low:high], stack_offsets[low : high + 1], stack_bytes
+                    core_modules, registers[low:high], stack_offsets[low : high + 1], stack_bytes, code_pid
                 )
             finally:
                 self._idle.append(walker)
