@@ -24,7 +24,7 @@ class Memory:
 
 class StackBytes(Memory):
     """A copy of a stack: data[0] was at address (usually sp). data is not copied again; it must stay
-    as it is while a walk runs. code_pid: a process in which code without a file is read (0: there is none)."""
+    as it is while a walk runs. code_pid: a process in which code without a file is read (0: none)."""
 
     def __init__(self, address: int, data: Buffer, code_pid: int = 0) -> None:
         super().__init__(MemoryInput(_checked(address, data), (), 0, code_pid))
