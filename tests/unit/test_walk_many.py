@@ -166,8 +166,8 @@ def test_no_threads_are_refused(given: Library, unwinder: Unwinder) -> None:
 
 
 def test_code_without_a_file_is_read_in_its_process() -> None:
-    """JIT code: the call before a return address is seen where it lies, and nothing else is read there. Without
-    the process the return address is refused, by walk and by walk_many."""
+    """JIT code: the call before a return address is seen where it lies. Without the process that address is
+    refused, by walk and by walk_many."""
     code = mmap.mmap(-1, mmap.PAGESIZE)
     code[:5] = b"\xe8\x00\x01\x00\x00"  # call
     start = np.frombuffer(code, np.uint8).ctypes.data
