@@ -38,11 +38,21 @@ static enum epilogue find_epilogue(const struct code *code, const struct frame *
     return epilogue;
 }
 
+static enum step_result step_by_epilogue(const struct code *code, const struct rule *rule,
+                                         const struct frame_recipe *recipe, struct frame *frame,
+                                         struct step *step) {
+    bool leapt = recipe->return_address.kind == VALUE_LR && may_have_leapt(code, frame->pc);
+    enum step_result result = step_by_code(code, rule, recipe, frame, step);
+    if (leapt)
+        step->how |= UNSPOOL_HOW_GUESS;
+    return result;
+}
+
 enum step_result step_leaf(const struct code *code, const struct rule *rule, struct frame *frame,
                            struct step *step) {
     struct frame_recipe recipe;
     if (find_epilogue(code, frame, &recipe) == EPILOGUE_RETURNS)
-        return step_by_code(code, rule, &recipe, frame, step);
+        return step_by_epilogue(code, rule, &recipe, frame, step);
     return step_as_row_says(code, rule, frame, step);
 }
 
@@ -83,7 +93,7 @@ enum step_result step_doubted(const struct code *code, const struct unspool_modu
     enum epilogue epilogue = find_epilogue(code, frame, &leaving);
     uint64_t start;
     if (epilogue == EPILOGUE_RETURNS)
-        return step_by_code(code, rule, &leaving, frame, step);
+        return step_by_epilogue(code, rule, &leaving, frame, step);
     bool has_start = table_doubted_start(module->table, lookup_address(frame) - module->image_base, &start);
     start += module->image_base;
     if (rule_is_of_entry(rule, code->unwinder->arch))

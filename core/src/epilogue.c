@@ -9,7 +9,7 @@
 #include "stack_state.h"
 #include "walk.h"
 
-enum { EPILOGUE_INSTRUCTIONS = 64 };
+enum { EPILOGUE_INSTRUCTIONS = 64, BEFORE_INSTRUCTIONS = 64 };
 
 /* The row at address is that of a function's first instruction. */
 bool is_function_entry(const struct code *code, uint64_t address) {
@@ -72,4 +72,25 @@ enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame
             otherwise = EPILOGUE_JUMPS;
     }
     return otherwise;
+}
+
+/* Going back from pc: sp was put there from elsewhere, and lr has not been loaded from the stack since. */
+bool may_have_leapt(const struct code *code, uint64_t pc) {
+    for (uint64_t address = pc - 4; pc - address <= 4 * BEFORE_INSTRUCTIONS; address -= 4) {
+        uint8_t bytes[4];
+        struct instruction instruction;
+        if (code_read(code, address, bytes, sizeof bytes) != sizeof bytes)
+            return false;
+        aarch64_decode(bytes, sizeof bytes, address, &instruction);
+        if (instruction.flow != FLOW_NEXT && instruction.flow != FLOW_BRANCH)
+            return false; /* what comes after it is entered by a jump or a call */
+        for (uint32_t i = 0; i < instruction.effect_count; i++) {
+            const struct stack_effect *effect = &instruction.effects[i];
+            if (effect->to == REGISTER_LR && effect->kind == EFFECT_LOAD)
+                return false;
+            if (effect->to == REGISTER_SP && effect->kind == EFFECT_CLOBBER)
+                return true;
+        }
+    }
+    return false;
 }

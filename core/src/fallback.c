@@ -329,12 +329,14 @@ enum step_result step_by_proof(const struct code *code, struct frame *frame, str
     return become_caller(frame, &leaf, step, UNSPOOL_HOW_LEAF);
 }
 
-/* What rests on calls that return is a guess, unless the call before the return address leads here. */
+/* What rests on calls that return, or on an lr that may be another stack's, is a guess, unless the call
+ * before the return address leads here. */
 static enum unspool_how analysis_how(const struct code *code, const struct frame *frame,
                                      enum analysis_result analysis, const struct frame_recipe *recipe) {
     uint64_t return_address, place;
     struct frame_recipe from_entry;
-    if (analysis == CALLER_PROVED)
+    bool leapt = recipe->return_address.kind == VALUE_LR && may_have_leapt(code, frame->pc);
+    if (analysis == CALLER_PROVED && !leapt)
         return UNSPOOL_HOW_CODE_ANALYSIS;
     if (evaluate(code, frame, recipe->return_address, &return_address) &&
         evaluate_place(frame, recipe->return_address, &place) &&

@@ -218,6 +218,8 @@ static enum call_match match_overwritten(const struct code *code, const struct f
                                          struct unspool_registers *registers) {
     struct code_place here = {frame->pc, frame->sp, frame->fp_is_known ? frame->fp : 0, result->function_end};
     uint32_t arch = code->unwinder->arch;
+    if (result->is_in_lr && may_have_leapt(code, frame->pc))
+        return CALL_UNKNOWN;
     if (code_returns(code, &here, result->cfa))
         return CALL_MATCHES;
     enum own_frame state = own_frame(code, frame->pc);

@@ -25,12 +25,18 @@ static void expect_caller(uint32_t offset, uint64_t sp, uint32_t how) {
     expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + F + offset, INTERRUPTED}, {CODE_AT + CALLED, how}));
 }
 
+static void expect_caller_is(uint32_t offset, uint32_t caller, uint32_t how) {
+    interrupted_at(&p, CODE_AT + F + offset, STACK_AT);
+    expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + F + offset, INTERRUPTED}, {CODE_AT + caller, how}));
+}
+
 static void expect_none(uint32_t offset, uint64_t sp, uint32_t end) {
     interrupted_at(&p, CODE_AT + F + offset, sp);
     expect_walk(&p, end, FRAMES({CODE_AT + F + offset, INTERRUPTED}));
 }
 
-/* musl's longjmp has no CFI. The frame record at x29 is the destination's, or nobody's. */
+/* musl's longjmp has no CFI. The frame record at x29 is the destination's, or nobody's; where sp is the
+ * destination's, too, nothing tells it from a caller. */
 static void what_longjmp_leaves_is_no_frame(void) {
     static const uint8_t code[] = {
         U32(0xa940507d), /* 0x1100 ldp x29, x20, [x3] */
@@ -48,9 +54,11 @@ static void what_longjmp_leaves_is_no_frame(void) {
     set_register(&p, X30, CODE_AT + BY_REGISTER);
     expect_none(8, STACK_AT, UNSPOOL_END_NO_UNWIND_INFO);
     expect_none(12, STACK_AT, UNSPOOL_END_NO_UNWIND_INFO);
-    interrupted_at(&p, CODE_AT + F + 16, STACK_AT); /* here all is as at the destination */
-    expect_walk(&p, UNSPOOL_END_ROOT,
-                FRAMES({CODE_AT + F + 16, INTERRUPTED}, {CODE_AT + BY_REGISTER, BY_CODE}));
+    expect_caller_is(16, BY_REGISTER, BY_CODE | GUESSED); /* here all is as at the destination */
+    begin(code, sizeof code);
+    function(&p, F, sizeof code, NO_CFI);
+    set_register(&p, X30, CODE_AT + BY_REGISTER);
+    expect_caller_is(16, BY_REGISTER, BY_CFI | GUESSED);
 }
 
 /* Behind the system call both threads run the same code, with the same lr. x0 tells them apart. */
@@ -190,7 +198,8 @@ static void an_unwinder_that_has_written_nothing_is_as_good_as_any(void) {
     begin(code, sizeof code);
     function(&p, F, sizeof code,
              CFI(ADVANCE(1), DEF_CFA_OFFSET(32), OFFSET(X29, 4), OFFSET(X30, 3), ADVANCE(1), OFFSET(0, 2),
-                 OFFSET(1, 1)));
+                 OFFSET(1, 1), ADVANCE(3), DEF_CFA_OFFSET(0), RESTORE(X29), RESTORE(X30), RESTORE(0),
+                 RESTORE(1)));
     put(&p, STACK_AT + 8, CODE_AT + BY_REGISTER); /* of a call that may lead anywhere */
     interrupted_at(&p, CODE_AT + F + 8, STACK_AT);
     expect_walk(&p, UNSPOOL_END_ROOT,
@@ -199,6 +208,24 @@ static void an_unwinder_that_has_written_nothing_is_as_good_as_any(void) {
     put(&p, STACK_AT + 8, CODE_AT + CALLED);
     expect_caller(12, STACK_AT, EXACTLY | GUESSED);
     expect_none(16, STACK_AT, UNSPOOL_END_BAD_RETURN_ADDRESS);
+    set_register(&p, X30, CODE_AT + BY_REGISTER);
+    expect_caller_is(24, BY_REGISTER, EXACTLY | GUESSED); /* the handler, or the caller: x4 may have been 0 */
+}
+
+/* Code that goes on on another stack for a while has its own return address on its own. */
+static void a_function_that_comes_back_to_its_stack_returns(void) {
+    static const uint8_t code[] = {
+        U32(0xa9be4ffe), /* 0x1100 stp x30, x19, [sp, #-32]! */
+        U32(0x910003f3), /* 0x1104 mov x19, sp */
+        U32(0x9100003f), /* 0x1108 mov sp, x1 */
+        U32(0xd63f0040), /* 0x110c blr x2 */
+        U32(0x9100027f), /* 0x1110 mov sp, x19 */
+        U32(0xa8c24ffe), /* 0x1114 ldp x30, x19, [sp], #32 */
+        U32(0xd65f03c0), /* 0x1118 ret */
+    };
+    begin(code, sizeof code);
+    set_register(&p, X30, CODE_AT + BY_REGISTER);
+    expect_caller_is(24, BY_REGISTER, BY_CODE);
 }
 
 int main(void) {
@@ -210,6 +237,7 @@ int main(void) {
     RUN(a_jump_to_nowhere_is_proved_by_its_register);
     RUN(a_return_address_in_another_register);
     RUN(an_unwinder_that_has_written_nothing_is_as_good_as_any);
+    RUN(a_function_that_comes_back_to_its_stack_returns);
     end_process(&p);
     return check_result();
 }

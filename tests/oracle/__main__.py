@@ -60,15 +60,15 @@ def state() -> str:
     return digest.hexdigest()
 
 
-def problems(name: str, results: dict[str, Any], *, destinations: bool = False) -> list[str]:
-    """What makes the run fail. destinations: a stack of where control goes may be complete."""
+def problems(name: str, results: dict[str, Any]) -> list[str]:
+    """What makes the run fail."""
     found = []
     if results["exit_code"] != 0 and not results.get("stopped"):
         found.append(f"{name}: ended with {results['exit_code']}, signal {results['killed_by']}")
     for reader in READERS:
         if results[reader]["wrong_complete"]:
             found.append(f"{name}: {results[reader]['wrong_complete']} wrong and complete ({reader})")
-        if results[reader]["destination"] and not destinations:
+        if results[reader]["destination"]:
             number = results[reader]["destination"]
             found.append(f"{name}: {number} complete while registers are replaced ({reader})")
     truth = results["truth"]

@@ -36,15 +36,13 @@ link register, and where registers are replaced it is the stack of where control
 
 This run: {count:,} combinations of a program and a build, {steps:,} instructions, with the core of commit
 {commit}.
-{special}"""
-SPECIAL = """
-"Exact" holds {destination:,} stacks (all three ways together) where only the next instructions showed where
-control goes, and the stack was that one: the last of longjmp, of swapcontext and of an exception's way.
 """
 IMPOSSIBLE_TEXT = """
 ## Where no walk on aarch64 can be right
 
-Nothing of these three classes is called complete, but for stacks of where control goes (above).
+Nothing of these three classes is called complete. Where sp and lr are the destination's already (the return
+of longjmp, or of a function that passes exceptions on), the stack is that of where control goes: sp was
+replaced before, and lr not loaded from the stack since, so that the frame is marked as a guess.
 
 * **An exception on its way.** gcc's `_Unwind_RaiseException` and its like leave for the handler by an
   epilogue that adds x4 to sp. Before it come two calls: `uw_install_context_1` writes the handler's x19
@@ -107,8 +105,6 @@ def _sort(kinds: list[Kind]) -> tuple[dict[str, Counter[str]], Counter[str], Cou
     others = []
     for kind in kinds:
         name = _class_of(kind)
-        if kind.verdict == "destination":
-            continue
         if name:
             classes[name].update(kind.counts)
         elif _is_cut_by_copy(kind):
@@ -157,16 +153,12 @@ def write_aarch64(all_results: dict[str, dict[str, Any]], kinds: list[Kind], mea
     beyond: Counter[str] = memory + register
     for counts in classes.values():
         beyond.update(counts)
-    destinations = sum(
-        sum_of(results, reader, ("destination",)) for results in all_results.values() for reader in READERS
-    )
     text = TEXT.format(
         title=LAST_PART,
         mean=mean,
         count=len(all_results),
         steps=sum(results["steps"] for results in all_results.values()),
         commit=commit(),
-        special=SPECIAL.format(destination=destinations) if destinations else "",
     )
     said: dict[str, Any] = {
         name: f"({counts['process']:,} stacks with all registers, {counts['copy']:,} in copies.)"
