@@ -122,17 +122,29 @@ static bool request(struct session_area *area, uint32_t slot) {
     return true;
 }
 
-int unspool_area_add_thread(struct session_area *area, uint32_t tid, uint32_t wish, int32_t perf_fd) {
+/* The id is another thread's by now: the slot goes on without it, until its timer is gone. */
+static void detach(struct session_slot *slot) {
+    __atomic_store_n(&slot->tid, SESSION_NO_THREAD, __ATOMIC_RELEASE);
+}
+
+/* The thread's own slot, or the first free one of its window, or NULL. */
+static struct session_slot *slot_for(struct session_area *area, uint32_t tid) {
     struct session_slot *found = NULL;
     for (uint32_t i = 0; i < SESSION_SLOT_WINDOW; i++) {
         struct session_slot *slot = &area->slots[(tid + i) % SESSION_SLOTS];
         uint32_t owner = __atomic_load_n(&slot->tid, __ATOMIC_ACQUIRE);
-        bool is_free = !owner && __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == SESSION_SLOT_FREE;
-        if (owner == tid || (is_free && !found))
+        if (owner == tid && __atomic_load_n(&slot->wish, __ATOMIC_RELAXED) == SESSION_WISH_END)
+            detach(slot);
+        else if (owner == tid)
+            return slot;
+        else if (!found && !owner && __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == SESSION_SLOT_FREE)
             found = slot;
-        if (owner == tid)
-            break;
     }
+    return found;
+}
+
+int unspool_area_add_thread(struct session_area *area, uint32_t tid, uint32_t wish, int32_t perf_fd) {
+    struct session_slot *found = slot_for(area, tid);
     if (!found)
         return UNSPOOL_NOT_FOUND;
     uint32_t number = (uint32_t)(found - area->slots);

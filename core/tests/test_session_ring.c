@@ -240,6 +240,27 @@ static void test_damaged_ends_of_the_ring_are_masked_or_refused(void) {
     CHECK_EQUAL(unspool_ring_read(area, RING / 2, &batch), UNSPOOL_BAD_ARGUMENT);
 }
 
+/* ------------------------------------------------------------------ slots of threads */
+
+static void test_an_id_used_again_gets_a_slot_of_its_own(void) {
+    begin();
+    int ended = unspool_area_add_thread(area, 77, SESSION_WISH_TIMER, 0);
+    CHECK_EQUAL(ended, 77);
+    area->slots[ended].state = SESSION_SLOT_TIMER; /* a timer on the clock of a thread that ends */
+    CHECK_EQUAL(unspool_area_change_thread(area, (uint32_t)ended, SESSION_WISH_END), UNSPOOL_OK);
+    int next = unspool_area_add_thread(area, 77, SESSION_WISH_TIMER, 0);
+    CHECK_EQUAL(next, 78);
+    CHECK_EQUAL(area->slots[next].tid, 77);
+    CHECK_EQUAL(area->slots[next].state, SESSION_SLOT_FREE); /* its timer is still to be made */
+    CHECK(area->slots[ended].tid && area->slots[ended].tid != 77);
+    CHECK_EQUAL(area->slots[ended].wish, SESSION_WISH_END);
+    CHECK(!unspool_area_release_slot(area, (uint32_t)ended)); /* the old timer is still there */
+    area->slots[ended].state = SESSION_SLOT_FREE;
+    CHECK(unspool_area_release_slot(area, (uint32_t)ended));
+    CHECK_EQUAL(area->slots[ended].tid, 0);
+    CHECK_EQUAL(unspool_area_add_thread(area, 77, SESSION_WISH_TIMER, 0), next); /* asked again */
+}
+
 /* ------------------------------------------------------------------ many threads */
 
 static uint32_t finished; /* threads */
@@ -294,6 +315,7 @@ int main(void) {
     RUN(test_what_is_not_committed_is_waited_for);
     RUN(test_damaged_records_are_refused);
     RUN(test_damaged_ends_of_the_ring_are_masked_or_refused);
+    RUN(test_an_id_used_again_gets_a_slot_of_its_own);
     RUN(test_many_threads_write_while_one_reads);
     free(area);
     return check_result();

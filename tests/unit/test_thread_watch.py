@@ -78,3 +78,21 @@ def test_a_thread_that_names_itself_just_after_its_start(
     assert watch.threads[1].name == "worker"  # it is not young any more
     tids = {2}
     assert [thread.tid for thread in watch.look()[1]] == [1]
+
+
+def test_id_that_is_used_again_is_another_thread(watch: ThreadWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both were there when the threads were listed; only the time of their start tells them apart."""
+    start, used = 5, 300
+    monkeypatch.setattr(watch, "_tids", lambda: {1})
+    monkeypatch.setattr(watch, "_cpu_time", lambda tid: used)
+    monkeypatch.setattr(watch, "_text", lambda path: f"1 (x) S {'0 ' * 18}{start} {'0 ' * 30}".encode())
+    monkeypatch.setattr("unspool.capture.thread_watch._LOOK_COST", 1e9)  # every call looks
+    assert watch.look() == ([1], [])
+    first = watch.threads[1]
+    start, used = 6, 20
+    watch.read()
+    assert first.cpu_time == 300
+    assert watch.look() == ([1], [first])
+    assert watch.threads[1] is not first
+    assert watch.threads[1].cpu_time == 20
+    assert watch.look() == ([], [])

@@ -32,8 +32,9 @@
 #define SESSION_ALIGNMENT 65536u /* the largest page size of both architectures */
 
 #define SESSION_AREAS 256
-#define SESSION_SLOTS 4096     /* threads of one process that can be sampled at one time */
-#define SESSION_SLOT_WINDOW 64 /* a thread's slot is one of this many from (tid % SLOTS) on, around */
+#define SESSION_SLOTS 4096           /* threads of one process that can be sampled at one time */
+#define SESSION_SLOT_WINDOW 64       /* a thread's slot is one of this many from (tid % SLOTS) on, around */
+#define SESSION_NO_THREAD UINT32_MAX /* no thread's id */
 #define SESSION_REQUESTS 8192
 #define SESSION_MODULES 4096 /* executable mappings of one process */
 #define SESSION_MODULE_BUFFERS 4
@@ -146,9 +147,10 @@ enum session_slot_state {
 
 /* One thread. Life: unspool finds a slot of the thread's window whose tid and state are 0, sets everything
  * that is its own, tid last, and makes a request. When the thread has ended it sets wish to END and makes a
- * request; when it then sees state FREE it sets tid to 0, and the slot can be used again. The thread that
- * called agent_start makes its own slot before the area's state is RUNNING. A thread's first signal from
- * outside may come before its timer is there: a bootstrap. */
+ * request; when it then sees state FREE it sets tid to 0, and the slot can be used again. If the id is
+ * another thread's before that, the ended one's slot waits with tid SESSION_NO_THREAD. The thread that called
+ * agent_start makes its own slot before the area's state is RUNNING. A thread's first signal from outside may
+ * come before its timer is there: a bootstrap. */
 struct session_slot {
     uint32_t tid;    /* unspool, release; as the program sees it (the last number of NSpid); 0: free */
     uint32_t wish;   /* unspool: enum session_wish */

@@ -206,23 +206,23 @@ class FollowedProcess:
     def _look_at_threads(self, *, from_outside: bool) -> Iterator[Happening]:
         new, ended = self._watch.look()
         now = time.monotonic_ns()
+        if ended:
+            self._drain()
+        yield from self._renamed(ended, now)
+        for thread in ended:  # before those that are new: an id may be used again
+            yield from self._thread_ended(thread, now)
         for tid in new:
             thread = self._watch.threads[tid]
             thread.is_renamed = True
             if from_outside:
                 self._base_time[tid] = thread.cpu_time
                 self._samples.clocks.begin(tid, thread.cpu_time)
-        fresh = [self._watch.threads[tid] for tid in self._watch.fresh]
-        yield from self._renamed([*fresh, *ended], now)
+        yield from self._renamed([self._watch.threads[tid] for tid in self._watch.fresh], now)
         self._without_trigger += new
         if self.area.field("state") == AreaState.RUNNING:  # by then the first thread has a timer
             for tid in self._without_trigger:
                 self._triggers.begin(tid, self._inner(tid))
             self._without_trigger.clear()
-        if ended:
-            self._drain()
-        for thread in ended:
-            yield from self._thread_ended(thread, now)
         waiting = self._triggers.waiting()
         self._triggers.look(self._watch.cpu_times(waiting))
 

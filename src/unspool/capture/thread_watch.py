@@ -16,7 +16,7 @@ _LOOK_COST = 0.02  # of the time at most goes into listing threads
 _COST = 0.005  # of the time at most goes into such readings, however many threads there are
 _FIRST_LOOKS = 3  # of a thread: it often names itself just after its start
 _MAP_TRIES = 20  # where the main thread has ended, and others live less long than it takes to list them
-_UTIME, _STIME, _STARTSTACK = 11, 12, 25  # fields of /proc/PID/task/TID/stat behind the name
+_UTIME, _STIME, _STARTTIME, _STARTSTACK = 11, 12, 19, 25  # fields of /proc/PID/task/TID/stat behind the name
 
 
 @dataclass(slots=True)
@@ -29,6 +29,7 @@ class WatchedThread:
     system_share: float = 0.0
     is_renamed: bool = False  # since somebody looked
     program: bytes = b""  # where its stack began: another place after exec
+    start_time: bytes = b""  # as the kernel tells it: another one if the id is another thread's by now
 
 
 class ThreadWatch:
@@ -43,6 +44,7 @@ class ThreadWatch:
             raise ProcessLookupError(pid) from None
         self._next_reading = self._next_look = 0.0
         self.fresh: dict[int, int] = {}  # threads that began lately: looks until they have not
+        self._replaced: set[int] = set()  # threads whose ids are other threads' by now
 
     def close(self) -> None:
         if self._folder >= 0:
@@ -50,16 +52,18 @@ class ThreadWatch:
             self._folder = -1
 
     def look(self) -> tuple[list[int], list[WatchedThread]]:
-        """(ids of threads that are new, threads that have ended) since the last look. Raises
-        ProcessLookupError: all of it has ended."""
+        """(ids of threads that are new, threads that have ended) since the last look. An id that was
+        used again is in both. Raises ProcessLookupError: all of it has ended."""
         started = time.monotonic()
         if started < self._next_look:
             return [], []
         used = time.thread_time()
         tids = self._tids()
         self._next_look = started + (time.thread_time() - used) / _LOOK_COST
+        gone = (self.threads.keys() - tids) | (self.threads.keys() & self._replaced)
+        self._replaced.clear()
+        ended = [self.threads.pop(tid) for tid in gone]
         new = [tid for tid in tids if tid not in self.threads]
-        ended = [self.threads.pop(tid) for tid in self.threads.keys() - tids]
         self.fresh = {tid: left - 1 for tid, left in self.fresh.items() if left and tid in self.threads}
         for tid in self.fresh:
             self._read(self.threads[tid])
@@ -124,10 +128,17 @@ class ThreadWatch:
     def program(self, tid: int) -> bytes:
         """What tells the program that a thread runs from the one before and the one after an exec: where its
         stack began, which is random. b"" or b"0" = not known."""
+        return self._stat_field(tid, _STARTSTACK)
+
+    def start_time(self) -> bytes:
+        """When the process began, as the kernel tells it; exec does not change it. b"" = not known."""
+        return self._stat_field(self.pid, _STARTTIME)
+
+    def _stat_field(self, tid: int, number: int) -> bytes:
         with suppress(FileNotFoundError, ProcessLookupError):
             stat = self._text(f"task/{tid}/stat")
             fields = stat[stat.rfind(b")") + 2 :].split()
-            return fields[_STARTSTACK] if len(fields) > _STARTSTACK else b""
+            return fields[number] if len(fields) > number else b""
         return b""
 
     def blocks(self, tid: int, number: int) -> bool:
@@ -159,6 +170,10 @@ class ThreadWatch:
             name_end = stat.rindex(b")")
             fields = stat[name_end + 2 :].split()
             user, system = int(fields[_UTIME]), int(fields[_STIME])
+            thread.start_time = thread.start_time or fields[_STARTTIME]
+            if fields[_STARTTIME] != thread.start_time:
+                self._replaced.add(thread.tid)
+                return
             thread.program = thread.program or fields[_STARTSTACK]
             if fields[_STARTSTACK] in (thread.program, b"0"):  # else exec has named it anew; 0: not known
                 name = stat[stat.index(b"(") + 1 : name_end].decode(errors="replace")
