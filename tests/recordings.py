@@ -11,7 +11,8 @@ may be inlined: "innermost<inner<outer".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +55,10 @@ class SyntheticNames(Symbolizer):
     def __init__(self, functions: list[str]) -> None:
         super().__init__(cache=False)
         self._functions = functions
+
+    @contextmanager
+    def loading(self, binaries: Iterable[Binary]) -> Iterator[None]:
+        yield
 
     def lookup_many(self, binary: Binary, relative_addresses: NDArray[np.uint64]) -> Locations:
         chains = [self._chain(address) for address in relative_addresses.tolist()]

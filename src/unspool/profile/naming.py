@@ -118,22 +118,25 @@ class Namer:
         outermost = self._connection.execute("SELECT DISTINCT frame FROM stacks WHERE parent IS NULL")
         self._outermost = np.array(sorted(frame for (frame,) in outermost), np.int64)
         self._names = Names(self._connection)
-        results = []
-        for number, file in binaries:
-            self._progress(NamingProgress(self._done, self._total, file.path))
-            opened = self._opened.get(file)
-            found = find_binary(file, self._debug_dirs) if opened is None else FoundBinary(opened)
-            state, note = found.state, found.note
-            if found.binary is None:
-                self._set_state(number, state, None, note)
-            else:
-                state, note = self._name(number, file, found.binary, note)
-                if opened is None:
-                    found.binary.close()
-            results.append((file, state, note))
+        open_now = [self._opened[file] for _, file in binaries if file in self._opened]
+        with self._symbolizer.loading(open_now):
+            results = [self._name_file(number, file) for number, file in binaries]
         self._progress(NamingProgress(self._total, self._total, ""))
         self._remove_unused()
         return results
+
+    def _name_file(self, number: int, file: CodeFile) -> tuple[CodeFile, str, str]:
+        self._progress(NamingProgress(self._done, self._total, file.path))
+        opened = self._opened.get(file)
+        found = find_binary(file, self._debug_dirs) if opened is None else FoundBinary(opened)
+        state, note = found.state, found.note
+        if found.binary is None:
+            self._set_state(number, state, None, note)
+        else:
+            state, note = self._name(number, file, found.binary, note)
+            if opened is None:
+                found.binary.close()
+        return file, state, note
 
     def _files(self) -> list[tuple[int, CodeFile]]:
         sql = """SELECT id, path, build_id, arch, kind, image_address, size, mtime FROM binaries

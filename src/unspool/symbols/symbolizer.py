@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import NamedTuple
@@ -31,6 +33,7 @@ from unspool.symbols.symcache_build import BuildError, Built, build, cached
 _DOWNLOADS = Kind("debuginfod", "1")
 _MISSES = Kind("debuginfod-misses", "1")
 _MISS_SECONDS = 24 * 3600
+_LOADED_AT_ONCE = 2  # files; for a while each takes several times the memory of its debug information
 
 
 class Location(NamedTuple):
@@ -109,6 +112,7 @@ class Symbolizer:
         self._progress = progress
         self._sources: WeakKeyDictionary[Binary, _Source] = WeakKeyDictionary()
         self._lock = threading.RLock()
+        self._loading: dict[Binary, Future[_Source]] = {}
 
     def lookup(self, binary: Binary, relative_address: int) -> tuple[Location, ...]:
         """The functions at a relative lookup address (never a return address), innermost first; () where
@@ -132,6 +136,20 @@ class Symbolizer:
                 which[index] = of_key[key]
             return Locations(tuple(numbers), which[inverse.reshape(-1)])
 
+    @contextmanager
+    def loading(self, binaries: Iterable[Binary]) -> Iterator[None]:
+        """What lookups in these will need is read meanwhile, of two files at once: debug information that is
+        not in the cache takes long."""
+        pool = ThreadPoolExecutor(1 if self._debuginfod else _LOADED_AT_ONCE)
+        with self._lock:
+            new = [binary for binary in binaries if binary not in self._sources]
+            self._loading = {binary: pool.submit(self._load, binary) for binary in new}
+        try:
+            yield
+        finally:
+            self._loading = {}
+            pool.shutdown(cancel_futures=True)
+
     def findings(self, binary: Binary, *, ask_packages: bool = True) -> Findings:
         """Where the binary's functions and lines come from, and what is missing. ask_packages: say which
         package has the debug information, which takes the package database a second or two; without it,
@@ -150,7 +168,9 @@ class Symbolizer:
     def _source(self, binary: Binary) -> _Source:
         source = self._sources.get(binary)
         if source is None:
-            source = self._sources[binary] = self._load(binary)
+            loading = self._loading.get(binary)
+            source = self._load(binary) if loading is None else loading.result()
+            self._sources[binary] = source
         return source
 
     def _load(self, binary: Binary) -> _Source:

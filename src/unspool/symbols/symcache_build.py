@@ -112,7 +112,8 @@ def _in_child(image: IO[bytes]) -> bytes:
     size = os.fstat(descriptor).st_size
     memory, seconds = _MEMORY + size * _MEMORY_PER_BYTE, _SECONDS + size // _BYTES_PER_SECOND
     script = str(Path(__file__).with_name("symcache_child.py"))
-    command = [sys.executable, "-P", script, str(descriptor), str(memory), str(seconds)]
+    folders = [folder for folder in sys.path if folder]
+    command = [sys.executable, "-I", "-S", script, str(descriptor), str(memory), str(seconds), *folders]
     with tempfile.TemporaryFile() as output:
         try:
             result = subprocess.run(

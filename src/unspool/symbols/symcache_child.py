@@ -1,9 +1,10 @@
 """Makes a symcache from a file with DWARF sections, in a process of its own, and writes it to stdout.
 
-    python symcache_child.py DESCRIPTOR MEMORY SECONDS
+    python symcache_child.py DESCRIPTOR MEMORY SECONDS [FOLDER...]
 
 Damaged DWARF can make symbolic panic, take all memory or run for ever; here that ends this process only.
-Runs as a script: it may import nothing of unspool, which would cost more time than most files take.
+Runs as a script: it may import nothing of unspool, which would cost more time than most files take. For the
+same reason Python may be started without its site module (-S): then the folders are to import from.
 """
 
 import os
@@ -13,7 +14,8 @@ import sys
 
 
 def main() -> None:
-    descriptor, memory, seconds = (int(argument) for argument in sys.argv[1:])
+    descriptor, memory, seconds = (int(argument) for argument in sys.argv[1:4])
+    sys.path.extend(sys.argv[4:])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
