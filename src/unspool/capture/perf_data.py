@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
 
 from unspool.binaries import Binary
 from unspool.capture.errors import CaptureError
@@ -176,7 +175,7 @@ class PerfData:
             yield attributes.event(name or attributes.name)
 
 
-def _open(path: str) -> tuple[BinaryIO, int | None, int | None]:
+def _open(path: str) -> tuple[io.BufferedReader, int | None, int | None]:
     """The file, its size, and when it was written (nanoseconds); None: not known, it is a stream."""
     if path == "-":
         return io.BufferedReader(io.FileIO(sys.stdin.fileno(), closefd=False), 1 << 20), None, None

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterator
-from typing import BinaryIO
+from io import BufferedReader
 
+import numpy as np
 import zstandard
 
 from unspool.capture.perf_attributes import EventAttributes
@@ -34,7 +35,7 @@ class RecordStream:
 
     def __init__(
         self,
-        file: BinaryIO,
+        file: BufferedReader,
         header: PerfHeader,
         parser: RecordParser,
         progress: Callable[[int, int | None], None],
@@ -52,14 +53,14 @@ class RecordStream:
         """All records, in the file's order. Call it once."""
         if self._header.data_size is not None:
             self._file.seek(self._header.data_offset)
-        data = b""
+        data = memoryview(b"")
         while True:
-            block = self._read()
-            data += block
+            unused = len(data)
+            data = self._read(data)
             used, goes_on = yield from self._parse(data)
             if not goes_on:
                 break
-            if not block:
+            if len(data) == unused:
                 if len(data) > used:
                     self._tell(
                         f"the file ends within a record: its last {len(data) - used} bytes are left out"
@@ -69,13 +70,17 @@ class RecordStream:
             data = data[used:]
         yield from self._parse_unpacked()
 
-    def _read(self) -> bytes:
+    def _read(self, before: memoryview) -> memoryview:
+        """Some bytes, and the next block after them; nothing is added at the end. Each block has memory of
+        its own, since samples refer to it; NumPy's comes in large pages."""
         total = self._header.data_size
-        left = _BLOCK if total is None else min(_BLOCK, total - self.bytes_read)
-        block = self._file.read(left) if left > 0 else b""
-        self.bytes_read += len(block)
+        left = _BLOCK if total is None else max(min(_BLOCK, total - self.bytes_read), 0)
+        buffer = np.empty(len(before) + left, np.uint8).data
+        buffer[: len(before)] = before
+        size = self._file.readinto(buffer[len(before) :])
+        self.bytes_read += size
         self._progress(self.bytes_read, total)
-        return block
+        return buffer[: len(before) + size]
 
     def _skip(self, count: int) -> None:
         """Data behind a record that are of no use."""
@@ -91,10 +96,9 @@ class RecordStream:
 
     # ------------------------------------------------------------ records
 
-    def _parse(self, data: bytes) -> Generator[RecordChunk, None, tuple[int, bool]]:
+    def _parse(self, data: memoryview) -> Generator[RecordChunk, None, tuple[int, bool]]:
         """Returns how many bytes are done with, and whether records may follow."""
-        view = memoryview(data)
-        at = 0
+        view, at = data, 0
         while True:
             found = scan(view[at:])
             if found.positions or found.rounds:
