@@ -16,7 +16,7 @@ SOAK_SECONDS := 1800
 CORE_SOURCES = $(wildcard core/src/*.[chS] core/src/agent/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle oracle-aarch64 proof stack-proof perf-proof record-proof program-proof soak fuzz-smoke bench bench-stack bench-overhead bench-viewer format clean
+.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle oracle-aarch64 proof stack-proof perf-proof record-proof program-proof soak fuzz-smoke bench bench-stack bench-overhead bench-viewer bench-walk format clean
 .PHONY: run-packages test-packages
 
 help: ## List the targets
@@ -101,6 +101,10 @@ bench-stack: setup ## Measure unspool stack beside gdb, eu-stack and pystack
 bench-overhead: setup ## Measure what being recorded costs a program, beside perf and py-spy
 	$(PYTHON) -m bench.handler
 	$(PYTHON) -m bench.overhead
+
+bench-walk: setup ## Measure how fast stacks are walked beside other unwinders, write it to bench/README.md
+	@scripts/system-packages stack-proof
+	$(PYTHON) -m bench.walk --write-docs
 
 bench-viewer: setup ## Measure how fast the flame graph with 100,000 stacks is in Chromium
 	$(PYTHON) bench/viewer.py

@@ -28,10 +28,10 @@ def is_ready(watched: Watched) -> bool:
     return slot is not None and watched.area.slots["state"][slot] == SlotState.TIMER
 
 
-def measure(program: str, kilobytes: int) -> tuple[list[int], list[int]]:
-    """Nanoseconds of empty handlers, and of samples."""
+def measure(program: str, kilobytes: int, *more: str) -> tuple[list[int], list[int]]:
+    """Nanoseconds of empty handlers, and of samples. more: further arguments of the program."""
     with AgentSession(rate=1, flags=SessionFlag.TIMES) as session:
-        process = session.start(program, str(session.memory.cookie), str(kilobytes), str(SAMPLES))
+        process = session.start(program, str(session.memory.cookie), str(kilobytes), str(SAMPLES), *more)
         assert process.stdout is not None
         session.serve(lambda: bool(session.processes) and is_ready(session.processes[0]))
         output, errors = session.finish(process, SECONDS)

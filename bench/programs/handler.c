@@ -1,9 +1,11 @@
-/* handler COOKIE KILOBYTES SAMPLES: what one sample costs at depth 30. The signal is raised as if it came
- * from the agent's timer, hence everything happens that a timer's signal makes happen, also that it is set
- * again. Before each signal so many kilobytes of memory are written, to fill the caches with the program's
- * own data. In turn with it a signal with an empty handler is raised in the same place: what that takes is
- * not the agent's. Prints nanoseconds: "empty sample", a pair a line. */
+/* handler COOKIE KILOBYTES SAMPLES [random]: what one sample costs at depth 30. The signal is raised as if it
+ * came from the agent's timer, hence everything happens that a timer's signal makes happen, also that it is
+ * set again. Before each signal so many kilobytes of memory are written, to fill the caches with the
+ * program's own data; with "random", for a millisecond anywhere in them. In turn with it a signal with an
+ * empty handler is raised in the same place: what that takes is not the agent's. Prints nanoseconds: "empty
+ * sample", a pair a line. */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 
 static uint64_t cookie;
 static size_t filled;
+static bool is_random;
 static uint8_t *memory;
 
 static uint64_t now(clockid_t clock) {
@@ -42,7 +45,21 @@ static NOINLINE uint64_t raise_signal(int number) {
     return now(CLOCK_MONOTONIC) - before;
 }
 
+static NOINLINE void write_at_random(void) {
+    static uint64_t state = 88172645463325252u;
+    uint64_t end = now(CLOCK_MONOTONIC) + 1000000;
+    while (now(CLOCK_MONOTONIC) < end)
+        for (int i = 0; i < 256; i++) {
+            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+            memory[state % filled]++;
+        }
+}
+
 static NOINLINE void fill_caches(void) {
+    if (is_random) {
+        write_at_random();
+        return;
+    }
     for (size_t i = 0; i < filled; i += 64)
         memory[i]++;
 }
@@ -101,6 +118,7 @@ int main(int count, char **arguments) {
         return 2;
     cookie = strtoull(arguments[1], NULL, 10);
     filled = strtoull(arguments[2], NULL, 10) << 10;
+    is_random = count > 4 && filled;
     memory = calloc(filled ? filled : 1, 1);
     struct sigaction action = {.sa_sigaction = nothing, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
     sigfillset(&action.sa_mask);

@@ -1,4 +1,4 @@
-"""Builds framehop_frames. framehop is fetched for it, since Debian 12 does not have it and Debian 13 does.
+"""Builds programs with framehop, which is fetched, since Debian 12 does not have it and Debian 13 does.
 
 apt fetches the packages from the mirror that this machine uses, and checks them by Debian's signatures. They
 are unpacked under out/oracle/framehop: nothing is installed, and the machine's own apt is left as it is.
@@ -6,6 +6,7 @@ are unpacked under out/oracle/framehop: nothing is installed, and the machine's 
 
 import os
 import shutil
+import tomllib
 from pathlib import Path
 from subprocess import PIPE, CalledProcessError, TimeoutExpired, run
 
@@ -77,15 +78,17 @@ def crates(folder: Path) -> Path:
     return unpacked / "usr/share/cargo/registry"
 
 
-def build_framehop(out: Path) -> Path:
-    """The program, which prints as framehop_frames does (framehop/src/main.rs). Raises Unavailable."""
+def build_framehop(out: Path, sources: Path = SOURCES) -> Path:
+    """The program whose crate is in a folder; the oracle's prints frames (framehop/src/main.rs). Raises
+    Unavailable."""
     folder = out / "framehop"
-    program = folder / "program"
+    name = str(tomllib.loads((sources / "Cargo.toml").read_text())["package"]["name"])
+    program = folder / name
     if os.uname().machine != "x86_64":
         raise Unavailable("the comparison has it for x86_64 only")
     try:
         registry = crates(folder)
-        shutil.copytree(SOURCES, program, dirs_exist_ok=True)
+        shutil.copytree(sources, program, dirs_exist_ok=True)
         (program / ".cargo").mkdir(exist_ok=True)
         (program / ".cargo" / "config.toml").write_text(
             '[source.crates-io]\nreplace-with = "debian"\n'
@@ -97,4 +100,4 @@ def build_framehop(out: Path) -> Path:
         raise Unavailable(f"{' '.join(words[:2])} failed") from error
     except FileNotFoundError as error:
         raise Unavailable(f"there is no {error.filename}") from error
-    return program / "target" / "release" / "framehop_frames"
+    return program / "target" / "release" / name

@@ -1,0 +1,1 @@
+"""How fast stacks are walked, beside other unwinders: see __main__.py."""

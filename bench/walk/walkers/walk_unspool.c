@@ -1,0 +1,117 @@
+/* walk_unspool.c: unspool's walker, with what the Python side gives it: tables of all files, and their code.
+ */
+#include "samples.h"
+#include "unspool.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Of more code than this unspool does not read all to find doubted rows (unspool/unwind/table.py). */
+enum { CODE_LIMIT = 16 << 20, MOST_SECTIONS = 16, DEPTH_LIMIT = 4096, FRAMES_A_SAMPLE = 128 };
+
+static struct unspool_module *modules;
+static struct unspool_cache *cache;
+static struct unspool_batch batch;
+
+static struct unspool_section given(const struct section *section) {
+    return (struct unspool_section){section->bytes, section->size, section->address, (uint32_t)section->kind,
+                                    (uint32_t)section->is_open_ended};
+}
+
+static struct unspool_table *compile(const struct module *module) {
+    struct unspool_section unwind[MOST_SECTIONS], code[MOST_SECTIONS];
+    struct unspool_compile_input input = {
+        .arch = UNSPOOL_X86_64,
+        .sections = unwind,
+        .image_address = module->image_address,
+        .text_address = module->text_address,
+        .data_address = module->data_address,
+        .entry_address = module->entry,
+        .code = code,
+    };
+    uint64_t code_size = 0;
+    for (uint64_t i = 0; i < module->section_count && i < MOST_SECTIONS; i++) {
+        const struct section *section = &module->sections[i];
+        if (section->kind == EH_FRAME || section->kind == DEBUG_FRAME)
+            unwind[input.section_count++] = given(section);
+        else if (section->kind == CODE)
+            code[input.code_count++] = given(section), code_size += section->size;
+    }
+    if (code_size > CODE_LIMIT)
+        input.code_count = 0;
+    struct unspool_table *table = NULL;
+    struct unspool_problems problems;
+    if (module->section_count && unspool_table_compile(&input, &table, &problems) != UNSPOOL_OK)
+        abort();
+    return table;
+}
+
+static void set_code(const struct module *module, struct unspool_module *target) {
+    uint64_t address = module->start - module->image_base + module->image_address;
+    for (uint64_t i = 0; i < module->section_count; i++) {
+        const struct section *section = &module->sections[i];
+        uint64_t offset = address - section->address;
+        if (section->kind == CODE && offset < section->size) {
+            uint64_t size = section->size - offset, mapped = module->end - module->start;
+            target->code = section->bytes + offset;
+            target->code_size = size < mapped ? size : mapped;
+        }
+    }
+}
+
+static void begin(const struct samples *samples) {
+    modules = calloc(samples->module_count, sizeof *modules);
+    for (uint64_t i = 0; i < samples->module_count; i++) {
+        const struct module *module = &samples->modules[i];
+        modules[i] = (struct unspool_module){
+            .start = module->start, .end = module->end, .image_base = module->image_base};
+        set_code(module, &modules[i]);
+    }
+    uint64_t capacity = samples->count * FRAMES_A_SAMPLE + DEPTH_LIMIT;
+    batch = (struct unspool_batch){
+        .count = samples->count,
+        .registers = samples->registers,
+        .stack_offsets = samples->offsets,
+        .stack_bytes = samples->stacks,
+        .depth_limit = DEPTH_LIMIT,
+        .capacity = capacity,
+        .addresses = calloc(capacity, sizeof(uint64_t)),
+        .how = calloc(capacity, 1),
+        .offsets = calloc(samples->count + 1, sizeof(uint64_t)),
+        .ends = calloc(samples->count, 1),
+    };
+    cache = malloc(sizeof *cache);
+}
+
+void prepare(const struct samples *samples) {
+    if (!modules)
+        begin(samples);
+    for (uint64_t i = 0; i < samples->module_count; i++) {
+        unspool_table_free((struct unspool_table *)(uintptr_t)modules[i].table);
+        modules[i].table = NULL;
+    }
+    unspool_cache_clear(cache);
+}
+
+void build(const struct samples *samples) {
+    for (uint64_t i = 0; i < samples->module_count; i++)
+        modules[i].table = compile(&samples->modules[i]);
+}
+
+void walk_all(const struct samples *samples, struct counts *counts) {
+    struct unspool_unwinder unwinder = {
+        .arch = UNSPOOL_X86_64,
+        .address_bits = 47,
+        .modules = modules,
+        .module_count = samples->module_count,
+        .cache = cache,
+    };
+    if (unspool_walk_many(&unwinder, &batch, 0) != samples->count)
+        abort();
+    counts->frames = batch.offsets[samples->count];
+    for (uint64_t i = 0; i < samples->count; i++) {
+        int is_guessed = 0;
+        for (uint64_t j = batch.offsets[i]; j < batch.offsets[i + 1]; j++)
+            is_guessed |= batch.how[j] & UNSPOOL_HOW_GUESS;
+        counts->complete += batch.ends[i] == UNSPOOL_END_ROOT && !is_guessed;
+    }
+}
