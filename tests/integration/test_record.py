@@ -112,6 +112,16 @@ def test_a_program_after_exec_is_another_process(tmp_path: Path) -> None:
     assert times["child"][0] == pytest.approx(250 * MILLISECONDS, rel=0.2)
 
 
+def test_the_total_is_the_kernels_however_short_processes_live(tmp_path: Path) -> None:
+    """Some end before they are looked at, and all after they were looked at for the last time."""
+    script = "for ((i = 0; i < 30000; i++)); do ((i % 500)) || sort -R /etc/services > /dev/null; done; times"
+    result = record(tmp_path, ["bash", "-c", script])
+    times = re.findall(r"(\d+)m([\d.]+)s", result.output)
+    assert len(times) == 4  # user and system time of the shell, and of its children
+    ((total,),) = result.query("SELECT sum(cpu_time) FROM thread_time")
+    assert total / 1e9 == pytest.approx(sum(60 * float(m) + float(s) for m, s in times), rel=0.04)
+
+
 def test_children_can_be_left_alone(tmp_path: Path) -> None:
     result = record(tmp_path, [build(tmp_path, "family.c"), "spawn"], "--no-follow")
     assert result.status == 0

@@ -14,14 +14,15 @@ HEAD = """# Stacks of real programs
 
 `make program-proof` records real programs at 199 Hz, one after another, and wrote this page on {machine}.
 Shares are of samples, outside JIT code; V8's built-in functions are JIT code that was made before node was
-built. CPU time: what all samples stand for, beside what the kernel counted for the program and its children.
+built. CPU time: what all samples stand for, beside what the kernel counted for the program and its children;
+total: the same with what the recording tells as not sampled.
 In complete stacks, each call whose target is known (direct, or through the linker's slots, as readelf shows
 them) must lead to the function below, perhaps by tail jumps: {checked:,} different pairs of caller and callee
 were put to that test, and {impossible} led elsewhere. The aims are 99.5 % complete and a CPU time within 2 %;
 where a row misses them it says so by its figures, and the tables below say why stacks are not complete.
 
-| program | samples | complete | guessed | cut | of the time complete | CPU time | not sampled |
-|---|---:|---:|---:|---:|---:|---:|---:|
+| program | samples | complete | guessed | cut | of the time complete | CPU time | not sampled | total |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|
 """
 WITH_JIT = """
 With JIT code in their stacks, which no file describes, so that at best they are guessed:
@@ -47,7 +48,8 @@ def write_docs(results: Sequence[Figures], machine: str) -> None:
             f"| {found.name} | {found.samples:,} "
             f"| {found.share('complete'):.2%} | {found.share('guessed'):.2%} "
             f"| {found.share('cut'):.2%} | {found.share('complete', 'time'):.2%} "
-            f"| {found.error_of_time:+.1%} | {found.not_sampled / max(1, found.kernel):.1%} |\n"
+            f"| {found.error_of_time:+.1%} | {found.not_sampled / max(1, found.kernel):.1%} "
+            f"| {found.error_of_total:+.1%} |\n"
         )
     text += WITH_JIT
     for found in results:

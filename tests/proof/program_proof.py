@@ -105,6 +105,11 @@ class Figures:
         return self.sampled / self.kernel - 1 if self.kernel else 1.0
 
     @property
+    def error_of_total(self) -> float:
+        """Of all that the recording tells: what is not sampled, too."""
+        return (self.sampled + self.not_sampled) / self.kernel - 1 if self.kernel else 1.0
+
+    @property
     def failures(self) -> list[str]:
         said = []
         unexplained = self.by_reason[""] / max(1, self.samples)
@@ -112,6 +117,8 @@ class Figures:
             said.append(f"{unexplained:.2%} of the stacks are not complete, and nobody knows why")
         if abs(self.error_of_time) > LARGEST_ERROR_OF_TIME:
             said.append(f"CPU time {self.error_of_time:+.1%}")
+        if abs(self.error_of_total) > LARGEST_ERROR_OF_TIME:
+            said.append(f"CPU time with what was not sampled {self.error_of_total:+.1%}")
         if self.calls.elsewhere or not self.calls.checked:
             said.append("calls lead elsewhere" if self.calls.elsewhere else "no call could be checked")
         return said
@@ -243,7 +250,8 @@ def show(found: Figures) -> None:
         print("    with JIT code:", ", ".join(f"{w} {g.samples:,}" for w, g in found.with_jit.items()))
     print(
         f"    CPU time {found.sampled / 1e9:.2f} s of the kernel's {found.kernel / 1e9:.2f} s "
-        f"({found.error_of_time:+.1%}); not sampled {found.not_sampled / 1e6:.1f} ms; lost {dict(found.lost)}"
+        f"({found.error_of_time:+.1%}); not sampled {found.not_sampled / 1e6:.1f} ms "
+        f"({found.error_of_total:+.1%} with it); lost {dict(found.lost)}"
     )
     calls = found.calls
     print(

@@ -1,10 +1,12 @@
 """What unspool makes of what agents write, with an agent that does what the test wants."""
 
+import mmap
 import os
 import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +27,7 @@ from unspool.capture.samples import (
     ProcessStarted,
     SampleBatch,
     ThreadNamed,
+    ThreadTime,
 )
 from unspool.capture.session_layout import AreaState, Refusal
 from unspool.core import ffi, library
@@ -317,3 +320,33 @@ def test_processes_that_have_ended_cost_little(
     list(capture._look(None))
     assert len(looks) == 1
     assert capture._memory.claimed().size == 0
+
+
+def test_no_time_is_told_twice_after_exec(capture: InProcessCapture) -> None:
+    """It may be seen that a process runs another program before that has an area."""
+    with subprocess.Popen(["true"]) as capture._child:  # else the time before the recording does not count
+        session = Session(capture)
+        session.published()
+        burn(0.1)
+        session.agent.fields["area_address"] = 4096
+        with mmap.mmap(-1, 4096):  # the map has changed
+            session.step()
+        FakeAgent(capture.path, 1)
+        session.step()
+        burn(0.1)
+        session.finish()
+    told, living = 0, dict[int, int]()
+    for happening in session.happenings:
+        if isinstance(happening, ThreadTime):
+            living[happening.tid] = happening.user + happening.system
+        elif isinstance(happening, ProcessEnded):
+            told, living = told + sum(living.values()), {}
+    assert sum(isinstance(happening, ProcessStarted) for happening in session.happenings) == 2
+    assert told == pytest.approx(time.process_time_ns(), rel=0.02)
+
+
+def burn(seconds: float) -> None:
+    """CPU time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass

@@ -89,10 +89,13 @@ class FollowedProcess:
         self.pid = pid
         self.area = area
         self.has_ended = False
+        self.has_other_program = False  # it has called exec
+        self.cpu_time_told = 0  # ns, once it has ended
         self.command = ""
         self._memory = memory
         self._files = files
         self._watch = ThreadWatch(pid)
+        self.start_time = self._watch.start_time()
         self._without_trigger: list[int] = []
         self._triggers = ThreadTriggers(area, self._watch, rate, memory.cookie, rights)
         try:
@@ -130,12 +133,20 @@ class FollowedProcess:
 
     # ------------------------------------------------------------ life
 
-    def begin(self, *, from_outside: bool) -> Iterator[Happening]:
-        """from_outside: it ran before it was recorded; what it had used of the CPU by then does not count."""
+    @property
+    def told_up_to(self) -> int:
+        """ns of the process' CPU clock, up to which its time was told."""
+        return self._process_base + self.cpu_time_told
+
+    def begin(self, *, from_outside: bool, told_before: int | None = None) -> Iterator[Happening]:
+        """from_outside: it ran before it was recorded; what it had used of the CPU by then does not count.
+        told_before: up to which time that was told already, of the program that it ran before."""
         self.command = self._watch.command()
         started = min(self.area.field("started"), int(_LARGEST_TIME))
         yield ProcessStarted(self.pid, self._parent_pid, self.command, started)
-        self._process_base = self._watch.process_cpu_time() if from_outside else 0
+        if told_before is None:
+            told_before = self._watch.process_cpu_time() if from_outside else 0
+        self._process_base = told_before
         yield from self._look_at_threads(from_outside=from_outside)
 
     def look(self, *, rang: bool, has_new_tables: bool) -> Iterator[Happening]:
@@ -183,8 +194,9 @@ class FollowedProcess:
         now = time.monotonic_ns()
         for thread in self._watch.threads.values():
             yield from self._thread_ended(thread, now)
-        unseen = self._total_cpu_time - self._process_base - self._total_seen
-        if unseen > 0:
+        unseen = max(0, self._total_cpu_time - self._process_base - self._total_seen)
+        self.cpu_time_told = self._total_seen + unseen
+        if unseen:
             yield ThreadNamed(self.pid, 0, _UNSEEN, now)
             yield ThreadTime(self.pid, 0, unseen, 0)
         yield ProcessEnded(self.pid, now, exit_status)
@@ -381,7 +393,7 @@ class FollowedProcess:
             self._map_text = text
             self._map = MemoryMap.parse(text)
             if self._is_other_program():
-                self.has_ended = True
+                self.has_ended = self.has_other_program = True
                 return
             mapped = self._files.mapped(self.pid, self._map.entries)
         code_map = self._history.update(mapped)

@@ -22,7 +22,7 @@ from unspool.capture.followed_process import FollowedProcess
 from unspool.capture.mapped_code import CodeFiles
 from unspool.capture.memory_map import MemoryMap
 from unspool.capture.program import Program, find_program
-from unspool.capture.samples import Event, Happening, Problem
+from unspool.capture.samples import Event, Happening, Problem, ThreadNamed, ThreadTime
 from unspool.capture.session_layout import AreaState, Refusal, SessionFlag
 from unspool.capture.session_memory import Area, SessionMemory
 from unspool.capture.task_status import TaskStatus
@@ -35,6 +35,8 @@ HIGHEST_RATE = 10_000
 _LOOK_SECONDS = 0.02
 _PATIENCE_SECONDS = 5.0  # that another thread waits at most for the one that looks
 _SMALL_RING, _LARGE_RING = 1 << 20, 4 << 20  # bytes
+_NOT_RECORDED_ID, _NOT_RECORDED = -1, "(not recorded)"
+_LEAST_REST = 1_000_000  # ns: less is not worth a word
 _USE_PERF = "--via perf can watch it"
 _USE_PERF_AS_ROOT = f"as root, {_USE_PERF}"
 _REFUSALS = {
@@ -81,6 +83,8 @@ class InProcessCapture:
         self._known: set[int] = set()
         self._by_inner_number: dict[int, list[int]] | None = None  # as at this look
         self._unreadable: dict[int, list[int]] = {}  # areas of processes that we may not look at: which
+        self._went_on: dict[int, tuple[bytes, int]] = {}  # after exec: start time, told_up_to
+        self._cpu_time_told = 0  # ns, of all that have ended
         self._child: subprocess.Popen[bytes] | None = None
         self._ends_with: int | None = None
         self._stop_time = float("inf")
@@ -180,7 +184,20 @@ class InProcessCapture:
         self.goes_on = status is None
         for number in list(self._followed):
             yield from self._end(number, None)
+        if status is not None and self.settings.follow:
+            yield from self._not_recorded()
         yield from self._problems()
+
+    def _not_recorded(self) -> Iterator[Happening]:
+        """What the kernel has counted for the command and all its children, beyond what was told of them:
+        processes that ended before they were looked at or could not be recorded, and the ends of others."""
+        if self._child is None or not self._known:
+            return
+        rest = launch.cpu_time_of_tree(self._child.pid) - self._cpu_time_told
+        if rest > _LEAST_REST:
+            now = time.monotonic_ns()
+            yield ThreadNamed(self._child.pid, _NOT_RECORDED_ID, _NOT_RECORDED, now)
+            yield ThreadTime(self._child.pid, _NOT_RECORDED_ID, rest, 0)
 
     def _look(self, status: int | None) -> Iterator[Happening]:
         yield from self._find_processes()
@@ -246,8 +263,8 @@ class InProcessCapture:
             self._leave(number, area, unreadable)
             return
         before = [n for n, process in self._followed.items() if process.pid == pid]
-        for other in before:  # it has called exec
-            self._followed[other].has_ended = True
+        for other in before:
+            self._followed[other].has_ended = self._followed[other].has_other_program = True
             yield from self._end(other, None)
         parent_pid = area.field("parent_pid")
         parent = next((p for p in self._followed.values() if p.pid == parent_pid), None)
@@ -263,8 +280,12 @@ class InProcessCapture:
             return
         self._followed[number] = process
         self._known.add(number)
+        start_time, told = self._went_on.pop(pid, (b"", 0))
+        went_on = start_time == process.start_time != b""
         with suppress(ProcessLookupError):
-            yield from process.begin(from_outside=bool(before) or self._child is None)
+            yield from process.begin(
+                from_outside=went_on or self._child is None, told_before=told if went_on else None
+            )
 
     def _outer_pid(self, area: Area) -> tuple[int | None, list[int]]:
         """Our number of the process whose area this is; it may be in a pid namespace of its own. Where there
@@ -316,6 +337,9 @@ class InProcessCapture:
             yield from process.end(status)
         finally:
             process.close()
+        self._cpu_time_told += process.cpu_time_told
+        if process.has_other_program:
+            self._went_on[process.pid] = process.start_time, process.told_up_to
         if process.has_ended or status is not None:
             self._memory.free_area(number)
 
