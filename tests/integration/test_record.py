@@ -205,6 +205,13 @@ def test_the_environment_is_the_same(tmp_path: Path) -> None:
     assert record(tmp_path, ["env"]).output == bare
 
 
+def test_the_same_signals_are_ignored(tmp_path: Path) -> None:
+    command = ["grep", "Sig[BI]", "/proc/self/status"]
+    bare = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert bare.count("\n") == 2
+    assert record(tmp_path, command).output == bare
+
+
 def test_files_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "recording.unspool").write_text("mine")
     result = record(tmp_path, ["sh", "-c", "echo ran"])

@@ -80,6 +80,8 @@ def start(
 
 
 def _spawn(path: str, command: Sequence[str], environment: dict[bytes, bytes]) -> subprocess.Popen[bytes]:
+    # glibc's posix_spawn would leave its own signals (32, 33) ignored in the program.
+    subprocess._USE_POSIX_SPAWN = False  # type: ignore[misc]
     return subprocess.Popen(list(command), executable=path, env=environment, close_fds=False)
 
 
