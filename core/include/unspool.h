@@ -397,6 +397,12 @@ int unspool_area_release_slot(struct session_area *area, uint32_t slot);
 void unspool_area_set_stack(struct session_area *area, uint32_t slot, uint64_t start, uint64_t end,
                             uint32_t is_main);
 
+/* Sends a thread (both ids as we see them) a signal that agents know by the cookie, from where it makes its
+ * timer: UNSPOOL_OK, or UNSPOOL_NOT_FOUND: the thread is gone, or the process is about to call exec: what it
+ * runs then would be ended by the signal. */
+int unspool_area_signal(struct session_area *area, uint32_t pid, uint32_t tid, int32_t signal,
+                        uint64_t cookie);
+
 /* A buffer of modules that nobody reads, to be filled in: its number or UNSPOOL_NOT_FOUND (try again later).
  */
 int unspool_area_free_modules(struct session_area *area);

@@ -5,11 +5,14 @@
  * A program may write anything into its area at any time. Hence what is read from there is copied first and
  * checked then, indices are masked, and one call never takes more than one ring's worth.
  */
+#define _GNU_SOURCE
 #include "agent/session.h"
 #include "system.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FUTEX_WAIT 0
 #define FUTEX_WAKE 1
@@ -183,6 +186,21 @@ void unspool_area_set_stack(struct session_area *area, uint32_t slot, uint64_t s
     __atomic_store_n(&target->stack_start, start, __ATOMIC_RELEASE);
     __atomic_store_n(&target->stack_is_main, is_main, __ATOMIC_RELEASE);
     __atomic_store_n(&target->stack_end, end, __ATOMIC_RELEASE);
+}
+
+int unspool_area_signal(struct session_area *area, uint32_t pid, uint32_t tid, int32_t signal,
+                        uint64_t cookie) {
+    siginfo_t about = {.si_signo = signal, .si_code = SI_QUEUE};
+    about.si_pid = getpid();
+    about.si_uid = getuid();
+    about.si_value.sival_ptr = (void *)(uintptr_t)cookie;
+    long result = -1;
+    /* Who calls exec says so, then looks whether a signal is being sent: either we see that, or it waits. */
+    __atomic_store_n(&area->signalling, 1, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&area->replacing, __ATOMIC_SEQ_CST))
+        result = system_call(SYSTEM_rt_tgsigqueueinfo, (long)pid, (long)tid, signal, (long)&about, 0, 0);
+    __atomic_store_n(&area->signalling, 0, __ATOMIC_SEQ_CST);
+    return result ? UNSPOOL_NOT_FOUND : UNSPOOL_OK;
 }
 
 /* ------------------------------------------------------------------ modules */

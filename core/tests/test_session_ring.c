@@ -2,12 +2,15 @@
  * test_session_ring.c: what handlers write into a ring comes out of it whole, in order, once; what a program
  * that is not to be trusted writes comes out as an error.
  */
+#define _GNU_SOURCE
 #include "agent/ring.h"
 #include "check.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { THREADS = 8, RECORDS = 4000, MOST = 200, RING = SESSION_LEAST_RING, CAPACITY = 512 };
 
@@ -261,6 +264,28 @@ static void test_an_id_used_again_gets_a_slot_of_its_own(void) {
     CHECK_EQUAL(unspool_area_add_thread(area, 77, SESSION_WISH_TIMER, 0), next); /* asked again */
 }
 
+static volatile sig_atomic_t signals_with_cookie;
+
+static void count_signal(int number, siginfo_t *about, void *context) {
+    (void)context;
+    signals_with_cookie += number == SIGPROF && about->si_code == SI_QUEUE && about->si_value.sival_int == 99;
+}
+
+static void test_a_signal_is_not_sent_to_a_process_that_calls_exec(void) {
+    const struct sigaction action = {.sa_sigaction = count_signal, .sa_flags = SA_SIGINFO};
+    uint32_t pid = (uint32_t)getpid(); /* the main thread's id, too */
+    begin();
+    CHECK_EQUAL(sigaction(SIGPROF, &action, NULL), 0);
+    CHECK_EQUAL(unspool_area_signal(area, pid, pid, SIGPROF, 99), UNSPOOL_OK);
+    CHECK_EQUAL(signals_with_cookie, 1);
+    area->replacing = 1;
+    CHECK_EQUAL(unspool_area_signal(area, pid, pid, SIGPROF, 99), UNSPOOL_NOT_FOUND);
+    CHECK_EQUAL(signals_with_cookie, 1);
+    CHECK_EQUAL(area->signalling, 0);
+    area->replacing = 0;
+    CHECK_EQUAL(unspool_area_signal(area, pid, UINT32_MAX >> 1, SIGPROF, 99), UNSPOOL_NOT_FOUND);
+}
+
 /* ------------------------------------------------------------------ many threads */
 
 static uint32_t finished; /* threads */
@@ -316,6 +341,7 @@ int main(void) {
     RUN(test_damaged_records_are_refused);
     RUN(test_damaged_ends_of_the_ring_are_masked_or_refused);
     RUN(test_an_id_used_again_gets_a_slot_of_its_own);
+    RUN(test_a_signal_is_not_sent_to_a_process_that_calls_exec);
     RUN(test_many_threads_write_while_one_reads);
     free(area);
     return check_result();

@@ -273,6 +273,8 @@ int unspool_area_change_thread(struct session_area *area, uint32_t slot, uint32_
 int unspool_area_release_slot(struct session_area *area, uint32_t slot);
 void unspool_area_set_stack(struct session_area *area, uint32_t slot, uint64_t start, uint64_t end,
                             uint32_t is_main);
+int unspool_area_signal(struct session_area *area, uint32_t pid, uint32_t tid, int32_t signal,
+                        uint64_t cookie);
 int unspool_area_free_modules(struct session_area *area);
 uint32_t unspool_area_publish(struct session_area *area, uint32_t buffer);
 uint32_t unspool_session_wait(const uint32_t *word, uint32_t value, uint64_t nanoseconds);

@@ -104,6 +104,10 @@ class AreaPointer:
         """Where a thread's own stack is mapped."""
         library.unspool_area_set_stack(self.pointer, slot, start, end, is_main)
 
+    def signal(self, pid: int, tid: int, number: int, cookie: int) -> bool:
+        """Whether a thread was sent a signal, by which it makes its timer."""
+        return bool(library.unspool_area_signal(self.pointer, pid, tid, number, cookie) == OK)
+
     def free_modules(self) -> int | None:
         """The number of a list of modules that no handler reads."""
         buffer = int(library.unspool_area_free_modules(self.pointer))

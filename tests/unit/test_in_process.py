@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.fake_agent import FakeAgent
@@ -31,6 +32,7 @@ from unspool.capture.samples import (
 )
 from unspool.capture.session_layout import AreaState, Refusal
 from unspool.core import ffi, library
+from unspool.core_session import SAMPLE, RingDamaged, RingSamples
 from unspool.unwind import How, StackEnd
 
 PERIOD = 1_000_000_000 // 199
@@ -217,6 +219,25 @@ def test_a_damaged_ring_ends_the_samples_of_its_process_only(capture: InProcessC
     session.finish()
     assert session.samples() == []
     assert isinstance(session.happenings[-1], Problem)
+
+
+def test_a_ring_that_is_filled_again_and_again_is_left_for_a_while(
+    capture: InProcessCapture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(capture)
+    session.published()
+    reads = 0
+
+    def read(area: object) -> tuple[RingSamples, bool]:
+        nonlocal reads
+        reads += 1
+        if reads > 1000:
+            raise RingDamaged
+        return RingSamples(*(np.zeros(0, kind) for kind in (SAMPLE, np.uint64, np.uint64, np.uint8))), True
+
+    monkeypatch.setattr(capture._memory.reader, "read", read)
+    session.step()
+    assert 0 < reads < 1000
 
 
 @pytest.mark.parametrize("reason", [r for r in Refusal if r not in (Refusal.STOPPING, Refusal.RUNNING)])

@@ -417,6 +417,22 @@ void agent_be_quiet(uint32_t notes) {
         restore_handler(agent.signal);
 }
 
+void agent_before_exec(void) {
+    if (!agent_is_running())
+        return;
+    struct session_area *area = agent.area;
+    __atomic_add_fetch(&area->replacing, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < SILENCE_STEPS && __atomic_load_n(&area->signalling, __ATOMIC_SEQ_CST); i++) {
+        const struct kernel_timespec step = {0, SILENCE_STEP};
+        system_call(SYS_nanosleep, (long)&step, 0, 0, 0, 0, 0);
+    }
+}
+
+void agent_after_failed_exec(void) {
+    if (agent_is_running())
+        __atomic_sub_fetch(&agent.area->replacing, 1, __ATOMIC_SEQ_CST);
+}
+
 void agent_modules_changed(void) {
     if (!agent_is_running())
         return;

@@ -44,6 +44,11 @@ void agent_leave_child(void);
  * session_note). */
 void agent_be_quiet(uint32_t notes);
 
+/* Around exec: no signal is sent to the process in between, or the new program would be ended by it. A system
+ * call must follow, before exec, by which one that was sent already comes. */
+void agent_before_exec(void);
+void agent_after_failed_exec(void);
+
 /* The program's mappings may have changed (before dlopen): samples are marked stale
  * until the unspool process has looked again, which it is woken for. */
 void agent_modules_changed(void);

@@ -236,10 +236,12 @@ static int perform_either(const struct start *start, char *const environment[], 
 static int perform_exec(const struct start *start, char *const environment[], const struct preload *preload,
                         const struct file_nature *nature) {
     struct kernel_action handler;
+    agent_before_exec();
     bool was_ignored = signal_before_exec(&handler);
     int result = perform_either(start, environment, preload, nature);
     if (was_ignored)
         signal_after_failed_exec(&handler);
+    agent_after_failed_exec();
     return result;
 }
 

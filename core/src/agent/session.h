@@ -259,7 +259,8 @@ struct session_area {
     uint64_t lost[SESSION_LOST_REASONS]; /* by enum session_lost */
     uint32_t
         unloads; /* of the changes those that may take code away (dlclose), counted up before and after */
-    uint8_t reserved1[36];
+    uint32_t replacing; /* by atomic addition: threads that are about to call exec; no signal may be sent */
+    uint8_t reserved1[32];
 
     /* At 192. The unspool process's, as time goes by. */
     uint64_t modules; /* release: epoch << 8 | buffer; the epoch begins with 1. See unspool_area_publish */
@@ -268,7 +269,8 @@ struct session_area {
     uint32_t quiet; /* release; 1: no sample and no system call from now on (a seccomp filter was seen, or
                        the agent has stopped), and no perf event of unspool's is open any more */
     uint32_t no_reading; /* 1: process_vm_readv must not be called */
-    uint8_t reserved2[40];
+    uint32_t signalling; /* 1 while a signal is being sent, unless somebody is replacing */
+    uint8_t reserved2[36];
 
     /* At 256. The ring's two ends: positions that only grow; position % ring_size is a place. */
     uint64_t ring_head; /* agent, by compare-and-swap: where the next record is reserved */

@@ -48,6 +48,7 @@ _FORCED_COST = 0.05  # likewise while the program loads and unloads libraries
 _FIRST_LIST_SECONDS = 1.0  # a program that starts waits so long for tables that are compiled
 _UNHEARD = 100_000_000  # ns of CPU time that a thread must have used to be missed
 _LARGEST_TIME = np.uint64(1 << 60)  # ns; what a program writes into its ring is not trusted
+_MOST_READS = 64  # at a time; a ring that is full takes a quarter of them
 _UNSEEN = "(ended threads)"  # what they used after they were last seen
 _LOST_WORDS = {
     LostReason.RING_FULL: "the ring was full",
@@ -316,9 +317,11 @@ class FollowedProcess:
     # ------------------------------------------------------------ samples
 
     def _drain(self) -> None:
-        """From the ring to what is pending."""
+        """From the ring to what is pending; not without end, however fast a program fills it."""
         more = True
-        while more:
+        for _ in range(_MOST_READS):
+            if not more:
+                break
             try:
                 ring, more = self._memory.reader.read(self.area.core)
             except RingDamaged:

@@ -173,8 +173,10 @@ AREA_FIELDS = _struct(
     foreign=(80, "<u8"),
     lost=(88, f"({LOST_REASONS},)<u8"),
     unloads=(152, "<u4"),
+    replacing=(156, "<u4"),
     quiet=(208, "<u4"),
     no_reading=(212, "<u4"),
+    signalling=(216, "<u4"),
     ring_wanted=(328, "<u4"),
 )
 SLOTS_OFFSET = 45056

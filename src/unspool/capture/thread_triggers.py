@@ -8,11 +8,8 @@ signal, and only while it burns CPU, so that no system call of it is interrupted
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import signal
-import struct
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -26,11 +23,6 @@ TIMER_LIMIT = 250  # Hz: CPU timers deliver at most one signal a tick
 _BOOTSTRAP_PERIOD = 1_000_000  # ns of CPU time that a new thread burns before it is asked to make its timer
 _BOOTSTRAP_TIMES = 10  # it is asked: a program that has replaced our handler gets no more strays than that
 _BURNING = 1_000_000  # ns that a thread must have used since the last look
-_QUEUE_SIGNAL = {"x86_64": 297, "aarch64": 240}  # rt_tgsigqueueinfo
-_SI_QUEUE = -1
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
 
 
 @dataclass(slots=True)
@@ -206,13 +198,9 @@ class ThreadTriggers:
             perf_open.enable(thread.event)
 
     def _send_signal(self, thread: _Thread) -> None:
-        information = ctypes.create_string_buffer(128)
-        struct.pack_into(
-            "iiiiiiQ", information, 0, signal.SIGPROF, 0, _SI_QUEUE, 0, os.getpid(), os.getuid(), self._cookie
-        )
-        number = _QUEUE_SIGNAL[platform.machine()]
-        if self._runs_program(thread.tid):
-            _libc.syscall(number, self._watch.pid, thread.tid, int(signal.SIGPROF), information)
+        """Not where it is blocked: it would wait there, perhaps until the thread runs another program."""
+        if not self._watch.blocks(thread.tid, signal.SIGPROF) and self._runs_program(thread.tid):
+            self._area.core.signal(self._watch.pid, thread.tid, signal.SIGPROF, self._cookie)
 
     def _note(self, problem: str) -> None:
         if problem not in self.problems:
