@@ -84,7 +84,7 @@ def test_a_recording_is_written(perf_data: Path, tmp_path: Path) -> None:
     assert f"{output}: 1 samples (1 complete, 0 guessed, 0 cut)" in result.output
     assert f"unspool report {output}" in result.output
     profile = Profile.open(str(output))
-    assert profile.meta["command"] == "perf record"
+    assert (profile.meta["command"], profile.meta["perf_command"]) == ("prog", "perf record")
     assert {"middle", "outer", "root"} <= set(profile.functions)
 
 

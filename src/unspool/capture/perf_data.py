@@ -16,6 +16,7 @@ from pathlib import Path
 
 from unspool.binaries import Binary
 from unspool.capture.errors import CaptureError
+from unspool.capture.perf_command import RecordedCommand
 from unspool.capture.perf_files import RecordedFiles
 from unspool.capture.perf_header import read_header
 from unspool.capture.perf_names import jit_names, kernel_names
@@ -49,6 +50,7 @@ class PerfData:
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.started: int | None = None
+        self._command = RecordedCommand()
         self._file, size, written = _open(path)
         try:
             self._begin(size, written, sysroots, progress)
@@ -96,10 +98,11 @@ class PerfData:
 
     @property
     def meta(self) -> dict[str, str]:
-        """What perf knew of machine and command; only what is known."""
+        """What perf knew of machine and command; only what is known. Complete after the iteration."""
         header = self._header
         known = {
-            "command": header.command,
+            "command": self._command.of(header.command) or " ".join(header.command),
+            "perf_command": " ".join(header.command),
             "host": header.hostname,
             "kernel": header.release,
             "arch": self.arch,
@@ -115,6 +118,7 @@ class PerfData:
         yield CodeNames(None, kernel_names(self._header.kernel_build_ids, self._header.release))
         for chunk in self._chunks:
             order.add(chunk)
+            self._command.note_records(chunk.others)
             yield from self._with_jit_names(follower.follow(order.take()))
         yield from self._with_jit_names(follower.follow(order.take(everything=True)))
         yield from follower.finish(order.latest)
@@ -126,6 +130,7 @@ class PerfData:
     def _with_jit_names(self, happenings: Iterator[Happening]) -> Iterator[Happening]:
         """Of a recording of this machine, perf maps may still name the JIT code."""
         for happening in happenings:
+            self._command.note(happening)
             yield happening
             if self._is_local and isinstance(happening, ProcessStarted):
                 yield CodeNames(happening.pid, jit_names(happening.pid))

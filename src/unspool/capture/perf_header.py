@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -48,7 +48,7 @@ class PerfHeader:
     release: str = ""
     version: str = ""
     arch: str = ""
-    command: str = ""
+    command: Sequence[str] = ()  # words
     data_offset: int = PIPE_HEADER_SIZE
     data_size: int | None = None
     problems: list[str] = field(default_factory=list)
@@ -105,7 +105,7 @@ class PerfHeader:
         for _ in range(count):
             word, at = _string(data, at)
             words.append(word)
-        self.command = " ".join(words)
+        self.command = words
 
 
 def _text_feature(name: str) -> Callable[[PerfHeader, bytes], None]:

@@ -136,6 +136,7 @@ def import_perf_data(
                 if source.started is not None:
                     started = datetime.fromtimestamp(source.started / 1e9, UTC)
                     writer.set_meta({"started": started.isoformat(timespec="milliseconds")})
+                writer.set_meta(source.meta)  # by now the command is known
                 writer.finish(symbolizer, source.opened, progress.naming)
             except KeyboardInterrupt:
                 for path in (output, f"{output}-wal", f"{output}-shm"):
