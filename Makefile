@@ -16,7 +16,7 @@ SOAK_SECONDS := 1800
 CORE_SOURCES = $(wildcard core/src/*.[chS] core/src/agent/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle oracle-aarch64 proof stack-proof perf-proof record-proof program-proof soak fuzz-smoke bench bench-stack bench-overhead bench-viewer bench-walk format clean
+.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle oracle-aarch64 proof stack-proof perf-proof record-proof program-proof soak fuzz-smoke bench bench-stack bench-overhead bench-import bench-viewer bench-walk format clean
 .PHONY: run-packages test-packages
 
 help: ## List the targets
@@ -105,6 +105,10 @@ bench-overhead: setup ## Measure what being recorded costs a program, beside per
 bench-walk: setup ## Measure how fast stacks are walked beside other unwinders, write it to bench/README.md
 	@scripts/system-packages stack-proof
 	$(PYTHON) -m bench.walk --write-docs
+
+bench-import: setup ## Measure unspool import beside perf script
+	@scripts/system-packages stack-proof
+	$(PYTHON) bench/import.py
 
 bench-viewer: setup ## Measure how fast the flame graph with 100,000 stacks is in Chromium
 	$(PYTHON) bench/viewer.py
