@@ -4,7 +4,8 @@
 
 Both must have the same samples of the same events. Where a stack differs, the kind of the difference is told
 with examples. Explained are: perf ends earlier than we do; perf goes astray where we reach the root by proved
-frames. Everything else, where perf goes on or the two disagree, may be one stack in 200 at most. `perf
+frames; perf goes on where libgcc's unwinder may have overwritten its frame (perf_comparison.OVERWRITTEN).
+Everything else, where perf goes on or the two disagree, may be one stack in 200 at most. `perf
 script` is asked for its own unwinding, not for names: those are proved elsewhere."""
 
 from __future__ import annotations
@@ -58,6 +59,12 @@ def java_program(folder: Path) -> list[str]:
     _build(["javac", "-d", str(folder), str(PROGRAMS / "Workload.java")])
     options = ["-XX:+PreserveFramePointer", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"]
     return ["timeout", str(SECONDS), "java", *options, "-cp", str(folder), "Workload"]
+
+
+def exceptions_program(folder: Path) -> list[str]:
+    source = PROGRAMS.parents[1] / "oracle" / "workloads" / "table.cpp"
+    _build(["g++", "-std=c++17", "-O2", "-fomit-frame-pointer", "-o", str(folder / "table"), str(source)])
+    return [str(folder / "table"), "30000"]
 
 
 def build_program(folder: Path) -> list[str]:
@@ -172,6 +179,7 @@ RECORDINGS: dict[str, Callable[[Path, Path], None]] = {
     "rust": command(rust_program, *DWARF),
     "rust, frame pointers": command(rust_program, "-g"),
     "c++ (g++)": command(cpp_program, *DWARF),
+    "c++ with exceptions": command(exceptions_program, *DWARF),
     "jvm with a perf map": command(java_program, *DWARF),
     "a build of many processes": command(build_program, *DWARF),
     "a build, compressed": command(build_program, "-z", *DWARF),

@@ -29,6 +29,10 @@ _NOWHERE = (1 << 64) - 1  # perf's last frame where it could read no more: 0, lo
 NO_FILE = ("[unknown]", "deleted):")
 EQUAL, OURS_GOES_ON, PERF_GOES_ON = "equal", "ours goes on", "perf goes on"
 PERF_STRAYS, DIFFERS = "perf strays", "differs"
+# libgcc's _Unwind_RaiseException writes its handler's registers over its own frame, the return address last.
+# Of 109 such stacks 26 of perf's were false: they went on in the handler, which had called nothing. We stop:
+# what would tell them apart, the linker's slot through which __cxa_throw calls, is not in a recording.
+OVERWRITTEN = "perf goes unproved out of a frame that libgcc's unwinder may have overwritten"
 _EXAMPLES = 3  # of each kind that are kept
 
 
@@ -148,6 +152,8 @@ def kind_of(ours: list[Frame], end: StackEnd, theirs: list[Frame]) -> str:
         return EQUAL
     if len(ours) > len(theirs):
         return f"{OURS_GOES_ON} (by {ours[len(theirs)].how}), ended {end.name.lower()}"
+    if end is StackEnd.BAD_RETURN_ADDRESS and ours[-1].file == "libgcc_s.so.1":
+        return OVERWRITTEN
     return f"{PERF_GOES_ON}, ours ended {end.name.lower()}"
 
 
