@@ -120,6 +120,15 @@ def test_slots_of_ended_threads_are_given_back(program: Path) -> None:
         assert watched.area.slots["tid"][gone] == 0
 
 
+def test_jumps_out_of_waits_for_signals_leave_no_slot_held(tmp_path: Path) -> None:
+    """A signal of ours that sigtimedwait has taken is looked at without being interrupted."""
+    program = build(tmp_path, "signal_waits.c")
+    with AgentSession() as session:
+        assert session.run(program, "40") == (0, "ok\n", "")
+    states = only(session).area.slots["state"]
+    assert not (states == SlotState.BUSY).any()
+
+
 def test_a_blocked_signal_is_late_and_says_so(program: Path) -> None:
     """Where the signal was blocked for 0.3 s of CPU time, one sample is that late; the others are not."""
     with AgentSession() as session:

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/syscall.h>
 
 #include "../system.h"
@@ -112,6 +113,10 @@ long environment_find(char *const environment[], const char *name);
 #define SESSION_VARIABLE "UNSPOOL_SESSION="
 
 /* ------------------------------------------------------------------ hooks_signal.c */
+
+/* Every signal is blocked until the mask that was, which is returned, is set again. */
+uint64_t signals_block_all(void);
+void signals_set_mask(uint64_t mask);
 
 /* Around an exec: the new program is to inherit an ignored signal as ignored. True: after a failure our
  * handler, which is in *ours then, is to come back. */

@@ -54,20 +54,20 @@ static void in_kernel(int signal, struct kernel_action *action) {
     system_call(SYS_rt_sigaction, signal, 0, (long)action, MASK_SIZE, 0, 0);
 }
 
-static uint64_t block_all(void) {
+uint64_t signals_block_all(void) {
     uint64_t all = ~(uint64_t)0;
     uint64_t old = 0;
     system_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&old, MASK_SIZE, 0, 0);
     return old;
 }
 
-static void set_mask(uint64_t mask) {
+void signals_set_mask(uint64_t mask) {
     system_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, MASK_SIZE, 0, 0);
 }
 
 /* A lock that nobody gives back (its holder was killed, or this is a fork's copy) is taken after a while. */
 static uint64_t lock_kept(void) {
-    uint64_t mask = block_all();
+    uint64_t mask = signals_block_all();
     for (int i = 0; i < PATIENCE && atomic_exchange_explicit(&lock, 1, memory_order_acquire); i++)
         system_call(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
     return mask;
@@ -75,7 +75,7 @@ static uint64_t lock_kept(void) {
 
 static void unlock_kept(uint64_t mask) {
     atomic_store_explicit(&lock, 0, memory_order_release);
-    set_mask(mask);
+    signals_set_mask(mask);
 }
 
 /* ------------------------------------------------------------------ what the agent calls */
@@ -106,7 +106,7 @@ static void end_by(int signal) {
     long pid = system_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
     system_call(SYS_rt_sigaction, signal, (long)&action, 0, MASK_SIZE, 0, 0);
     system_call(SYS_tgkill, pid, system_call(SYS_gettid, 0, 0, 0, 0, 0, 0), signal, 0, 0, 0);
-    set_mask(~bit(signal));
+    signals_set_mask(~bit(signal));
 }
 
 /* Nobody asks for signals of a file whose default is to end the program: it is a late one of ours, of a perf
@@ -132,7 +132,7 @@ void agent_foreign_signal(int signal, void *info, void *context) {
     }
     __builtin_memcpy(&mask, &((ucontext_t *)context)->uc_sigmask, sizeof mask);
     mask |= action.mask | (action.flags & SA_NODEFER ? 0 : bit(signal));
-    set_mask(mask);
+    signals_set_mask(mask);
     ((void (*)(int, void *, void *))(uintptr_t)action.handler)(signal, info, context);
 }
 
@@ -204,8 +204,8 @@ static int set_libc_action(int signal, const struct sigaction *action, struct si
 /* ------------------------------------------------------------------ handlers on signal stacks */
 
 /* A small signal stack has no room for our frame beside that of the program's handler: ours waits until that
- * has ended. Bit n of own_masks: the program itself masks our signal in its handler for signal n. */
-static _Atomic uint64_t own_masks;
+ * has ended. Bit n of added_to: our signal was added to the mask of the program's handler for signal n. */
+static _Atomic uint64_t added_to;
 
 /* The action that the kernel is to have. */
 static struct sigaction with_our_signal(int signal, const struct sigaction *action) {
@@ -213,12 +213,12 @@ static struct sigaction with_our_signal(int signal, const struct sigaction *acti
     uint64_t ours = bit(agent_signal());
     uint64_t mask;
     __builtin_memcpy(&mask, &action->sa_mask, sizeof mask);
-    if (mask & ours || !(action->sa_flags & SA_ONSTACK))
-        atomic_fetch_or(&own_masks, bit(signal));
-    else
-        atomic_fetch_and(&own_masks, ~bit(signal));
-    if (action->sa_flags & SA_ONSTACK)
+    if (action->sa_flags & SA_ONSTACK && !(mask & ours)) {
+        atomic_fetch_or(&added_to, bit(signal));
         mask |= ours;
+    } else {
+        atomic_fetch_and(&added_to, ~bit(signal));
+    }
     __builtin_memcpy(&result.sa_mask, &mask, sizeof mask);
     return result;
 }
@@ -236,14 +236,14 @@ HOOK int sigaction(int signal, const struct sigaction *action, struct sigaction 
         return NEXT(sigaction)(signal, action, old);
     if (signal == agent_signal())
         return set_libc_action(signal, action, old);
-    uint64_t masked_before = atomic_load(&own_masks) & bit(signal);
+    uint64_t was_added = atomic_load(&added_to) & bit(signal);
     struct sigaction instead;
     if (action && agent_is_running()) {
         instead = with_our_signal(signal, action);
         action = &instead;
     }
     int result = NEXT(sigaction)(signal, action, old);
-    if (!result && old && !masked_before && old->sa_flags & SA_ONSTACK)
+    if (!result && old && was_added)
         hide_our_signal(old);
     return result;
 }

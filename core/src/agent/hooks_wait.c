@@ -34,13 +34,16 @@ static bool take_back(struct session_area *area, const siginfo_t *info) {
            slot->perf_fd == info->si_fd;
 }
 
+/* No handler of the program's comes meanwhile: it might not return here. */
 static bool is_ours(int signal, const siginfo_t *info) {
     if (signal != agent_signal() || !agent_is_running())
         return false;
+    uint64_t mask = signals_block_all();
     __atomic_add_fetch(&agent.inside, 1, __ATOMIC_SEQ_CST);
     struct session_area *area = __atomic_load_n(&agent.area, __ATOMIC_SEQ_CST);
     bool result = area && take_back(area, info);
     __atomic_sub_fetch(&agent.inside, 1, __ATOMIC_SEQ_CST);
+    signals_set_mask(mask);
     return result;
 }
 

@@ -19,6 +19,24 @@ static void count(int signal) {
     calls++;
 }
 
+/* Before any library begins, the agent's too. */
+static void install_early(void) {
+    struct sigaction action = {.sa_handler = count, .sa_flags = SA_ONSTACK};
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGPROF);
+    sigaction(SIGUSR1, &action, NULL);
+}
+__attribute__((section(".preinit_array"), used)) static void (*const early)(void) = install_early;
+
+static void masks_are_as_they_were_set(void) {
+    struct sigaction action = {.sa_handler = count, .sa_flags = SA_ONSTACK};
+    struct sigaction old;
+    CHECK(!sigaction(SIGUSR1, NULL, &old) && sigismember(&old.sa_mask, SIGPROF));
+    CHECK(!sigaction(SIGUSR1, &action, &old) && sigismember(&old.sa_mask, SIGPROF));
+    CHECK(!sigaction(SIGUSR1, &old, &action) && !sigismember(&action.sa_mask, SIGPROF));
+    CHECK(!sigaction(SIGUSR1, NULL, &old) && sigismember(&old.sa_mask, SIGPROF));
+}
+
 static void *nag(void *thread) {
     usleep(30000);
     pthread_kill(*(pthread_t *)thread, SIGPROF);
@@ -99,6 +117,7 @@ int main(int argc, char **argv) {
     CHECK(calls == 1);
     CHECK(sigset(SIGPROF, count) == SIG_HOLD && calls == 2);
     CHECK(!sigignore(SIGPROF) && !raise(SIGPROF) && calls == 2);
+    masks_are_as_they_were_set();
     ends_by_default();
     inherits_ignored(argv[0]);
     burn(0.1);
