@@ -200,6 +200,16 @@ def test_a_script_without_a_first_line_is_run_by_the_shell(tmp_path: Path) -> No
     assert (result.output, result.status) == ("from the script now\n", 4)
 
 
+def test_an_interpreter_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    script = tmp_path / "script"
+    script.write_text(f"#!{tmp_path}/fifo\n")
+    script.chmod(0o755)
+    result = record(tmp_path, ["./script"])
+    assert result.status == 126
+    assert "script can't be started: Permission denied" in result.errors
+
+
 def test_the_environment_is_the_same(tmp_path: Path) -> None:
     bare = subprocess.run(["env"], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert record(tmp_path, ["env"]).output == bare

@@ -251,6 +251,17 @@ def test_refusals_are_told(capture: InProcessCapture, reason: Refusal) -> None:
     assert ("ulimit -v" in problems[0].text) == (reason is Refusal.ADDRESS_SPACE)
 
 
+def test_refusals_for_one_reason_are_counted(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    refusals = [(70, Refusal.STATIC), (71, Refusal.MACHINE), (72, Refusal.STATIC), (73, Refusal.STATIC)]
+    session.agent.header["refusals"][: len(refusals)] = refusals
+    session.agent.header["refusal_count"] = len(refusals)
+    texts = [h.text for h in session.finish() if isinstance(h, Problem) and "not recorded" in h.text]
+    starts = ["process 70 is", "process 71 is", "2 other processes are"]
+    assert [text.split(" not recorded")[0] for text in texts] == starts
+    assert "statically linked" in texts[2]
+
+
 def test_every_refusal_of_agents_is_known() -> None:
     header = Path(__file__).parents[2] / "core/src/agent/session.h"
     numbers = re.findall(r"SESSION_REFUSED_\w+\s*=\s*(\d+)", header.read_text())

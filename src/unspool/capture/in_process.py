@@ -11,6 +11,7 @@ import resource
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,6 +86,8 @@ class InProcessCapture:
         self._unreadable: dict[int, list[int]] = {}  # areas of processes that we may not look at: which
         self._went_on: dict[int, tuple[bytes, int]] = {}  # after exec: start time, told_up_to
         self._cpu_time_told = 0  # ns, of all that have ended
+        self._refusals: Counter[str] = Counter()  # processes that are not recorded, by reason
+        self._untold: list[Problem] = []
         self._child: subprocess.Popen[bytes] | None = None
         self._ends_with: int | None = None
         self._stop_time = float("inf")
@@ -187,6 +190,7 @@ class InProcessCapture:
         if status is not None and self.settings.follow:
             yield from self._not_recorded()
         yield from self._problems()
+        yield from self._more_refusals()
 
     def _not_recorded(self) -> Iterator[Happening]:
         """What the kernel has counted for the command and all its children, beyond what was told of them:
@@ -217,12 +221,24 @@ class InProcessCapture:
             self._is_silent.set()
 
     def _problems(self) -> Iterator[Happening]:
-        for text in self.files.problems:
-            yield Problem(None, text)
-        self.files.problems.clear()
         for pid, reason in self._memory.new_refusals():
             if reason in _REFUSALS:
-                yield Problem(pid, f"process {pid} is not recorded: {_REFUSALS[reason]}")
+                self._refuse(pid, _REFUSALS[reason])
+        yield from [*self._untold, *(Problem(None, text) for text in self.files.problems)]
+        self._untold.clear()
+        self.files.problems.clear()
+
+    def _refuse(self, pid: int, reason: str) -> None:
+        """The first of each reason is told at once, the others by their number in the end."""
+        self._refusals[reason] += 1
+        if self._refusals[reason] == 1:
+            self._untold.append(Problem(pid, f"process {pid} is not recorded: {reason}"))
+
+    def _more_refusals(self) -> Iterator[Happening]:
+        for reason, count in self._refusals.items():
+            if count > 1:
+                others = "another process is" if count == 2 else f"{count - 1} other processes are"
+                yield Problem(None, f"{others} not recorded, for the same reason: {reason}")
 
     def _exit_status(self) -> int | None:
         """As wait(2) gives it; None: it has not ended. It stays to be collected until everything was read."""
@@ -322,9 +338,7 @@ class InProcessCapture:
             return
         area.set_field("quiet", 1)
         self._unreadable[number] = unreadable
-        self.files.problems.append(
-            f"process {unreadable[0]} is not recorded: its memory map may not be read; run unspool as root"
-        )
+        self._refuse(unreadable[0], "its memory map may not be read; run unspool as root")
 
     def _free_if_gone(self, number: int) -> None:
         if not any(Path(f"/proc/{pid}").exists() for pid in self._unreadable[number]):

@@ -73,11 +73,7 @@ def find_program(command: str) -> Program:
 def _interpreter_of_script(path: str) -> str:
     """What the kernel runs for "#!" lines; a script without one is run by the shell, as execvp does it."""
     for _ in range(_SCRIPT_DEPTH):
-        try:
-            with Path(path).open("rb") as file:
-                start = file.read(_SCRIPT_LINE)
-        except OSError:
-            return path
+        start = _start_of_file(path)
         if start.startswith(b"#!"):
             words = start[2:].split(b"\n")[0].split()
             if not words:
@@ -88,6 +84,20 @@ def _interpreter_of_script(path: str) -> str:
         else:
             return path
     return path
+
+
+def _start_of_file(path: str) -> bytes:
+    """Of a regular file; what a script names may be anything, a FIFO that nobody writes, too."""
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            return b""
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # it may have become one
+        try:
+            return os.read(file, _SCRIPT_LINE)
+        finally:
+            os.close(file)
+    except OSError:
+        return b""
 
 
 def _examined(path: str, file: str) -> Program:

@@ -45,7 +45,7 @@ class Tally:
                 self.processes += 1
                 for key in [key for key in self._of_thread if key[0] == happening.pid]:
                     self._of_ended += self._of_thread.pop(key)
-                    self._ended += 1
+                    self._ended += key[1] > 0
             case ThreadTime():
                 self._of_thread[happening.pid, happening.tid] = happening.user + happening.system
             case ThreadEnded():
@@ -58,7 +58,7 @@ class Tally:
 
     @property
     def threads(self) -> int:
-        """How many there were; tid 0 stands for no thread."""
+        """How many there were; tids below 1 stand for none."""
         return self._ended + sum(tid > 0 for _, tid in self._of_thread)
 
     @property
