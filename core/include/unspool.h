@@ -40,6 +40,7 @@ enum unspool_arch {
  * of its own, which is also DWARF's return-address column on x86_64. */
 #define UNSPOOL_REGISTERS 33
 enum unspool_register {
+    UNSPOOL_X86_64_RBX = 3,
     UNSPOOL_X86_64_RBP = 6,
     UNSPOOL_X86_64_RSP = 7,
     UNSPOOL_X86_64_PC = 16,
@@ -86,7 +87,7 @@ struct unspool_compile_input {
     uint64_t data_address;  /* base of DW_EH_PE_datarel */
     uint64_t entry_address; /* e_entry, where nobody called; 0 = none */
     /* The file's code, by virtual address (kind and open_ended don't matter), or none: then
-     * UNSPOOL_ROW_DOUBTED is not found out. */
+     * neither UNSPOOL_ROW_DOUBTED nor UNSPOOL_ROW_CODE is found out. */
     const struct unspool_section *code;
     uint64_t code_count;
 };
@@ -136,7 +137,7 @@ uint64_t unspool_table_size(const struct unspool_table *table);
  * UNSPOOL_OK or UNSPOOL_BAD_TABLE. Linear in the size. */
 int unspool_table_check(const void *block, uint64_t size);
 
-enum unspool_cfa_base { UNSPOOL_CFA_SP = 0, UNSPOOL_CFA_FP = 1 };
+enum unspool_cfa_base { UNSPOOL_CFA_SP = 0, UNSPOOL_CFA_FP = 1, UNSPOOL_CFA_RBX = 2 };
 enum unspool_saved {
     UNSPOOL_SAVED_SAME = 0,    /* still in its register (for the return address: lr) */
     UNSPOOL_SAVED_AT_CFA = 1,  /* in memory at CFA + offset */
@@ -151,6 +152,7 @@ enum unspool_row_flag {
     UNSPOOL_ROW_DEBUG_FRAME = 32, /* from .debug_frame, not .eh_frame */
     UNSPOOL_ROW_DOUBTED = 64,     /* the function has one row, as at its first instruction, though its code
                                      moves sp: code analysis says whether the row holds at an address */
+    UNSPOOL_ROW_CODE = 128,       /* from the code itself, which no unwind information describes */
 };
 
 /* One row, spelled out: what holds for relative addresses start <= a < end. */

@@ -23,7 +23,15 @@ enum instruction_flow {
     FLOW_INVALID,       /* not an instruction that we know, or cut off; length is 0 */
 };
 
-enum stack_register { REGISTER_SP = 0, REGISTER_FP, REGISTER_LR, STACK_REGISTERS, REGISTER_OTHER };
+/* BX (rbx) is told for code_rows.c alone; the others are followed wherever code is analysed. */
+enum stack_register {
+    REGISTER_SP = 0,
+    REGISTER_FP,
+    REGISTER_LR,
+    STACK_REGISTERS,
+    REGISTER_BX = STACK_REGISTERS,
+    REGISTER_OTHER,
+};
 
 enum effect_kind {
     EFFECT_SET,     /* to = from + offset */

@@ -163,7 +163,8 @@ static enum path_result reach_return(const struct analysis *a, const struct stac
 static bool row_recipe(const struct unspool_row *row, bool is_aarch64, struct frame_recipe *recipe) {
     bool by_sp = row->cfa_base == UNSPOOL_CFA_SP;
     uint8_t address = by_sp ? VALUE_SP : VALUE_FP, memory = by_sp ? VALUE_AT_SP : VALUE_AT_FP;
-    if (row->flags & (UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_SIGNAL))
+    if ((row->flags & (UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_SIGNAL)) ||
+        row->cfa_base == UNSPOOL_CFA_RBX)
         return false;
     *recipe = (struct frame_recipe){.sp = {address, row->cfa_offset}};
     if (row->ra == UNSPOOL_SAVED_AT_CFA)

@@ -130,6 +130,8 @@ void state_apply(struct stack_state *state, struct written_memory *written,
                  const struct instruction *instruction) {
     for (uint32_t i = 0; i < instruction->effect_count; i++) {
         const struct stack_effect *effect = &instruction->effects[i];
+        if (effect->to >= STACK_REGISTERS)
+            continue;
         struct state_value *to = &state->registers[effect->to];
         struct state_value from = effect->from < STACK_REGISTERS ? state->registers[effect->from] : unknown;
         switch (effect->kind) {

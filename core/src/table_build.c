@@ -8,8 +8,7 @@
 #include <stdlib.h>
 
 #include "code_scan.h"
-#include "pieces.h"
-#include "unwind_table.h"
+#include "table_builder.h"
 
 #define ADDRESS_LIMIT ((uint64_t)UINT32_MAX)
 #define MAX_RULES 65535u
@@ -24,30 +23,6 @@
 
 /* What is asked of no code. */
 #define NEVER_DOUBTED (UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE)
-
-struct built_row {
-    uint32_t from_base;
-    uint16_t rule;
-};
-
-struct builder {
-    struct cfi_reader reader;
-    struct unspool_problems *problems;
-    struct vector fdes;      /* struct fde */
-    struct vector pieces;    /* struct piece, ascending */
-    struct vector rows;      /* struct built_row */
-    struct vector rules;     /* struct rule */
-    struct vector saved;     /* struct saved_set */
-    struct vector functions; /* struct exact_function */
-    struct vector programs;  /* bytes */
-    uint16_t *rule_slots;    /* hash of rules: number + 1, 0 = empty */
-    uint16_t *saved_slots;
-    uint64_t base;
-    uint64_t work_left; /* bytes of instructions that may still be run */
-    struct rule last;   /* of the row before: what has not changed is taken from it */
-    struct saved_set last_set;
-    struct cfi_machine machine;
-};
 
 static bool add_fde(void *context, const struct fde *fde) {
     struct builder *builder = context;
@@ -381,6 +356,22 @@ static bool add_first_rules(struct builder *builder) {
     return true;
 }
 
+/* What no FDE covers: the rows that its code says. */
+static bool add_code(struct builder *builder, uint64_t start, uint64_t end) {
+    builder->code_rows.count = 0;
+    if (!code_rows(builder->reader.input, start, end, &builder->code_rows))
+        return false;
+    struct code_row *rows = builder->code_rows.items;
+    for (size_t i = 0; i < builder->code_rows.count; i++) {
+        int32_t saved = memoize(&builder->saved, builder->saved_slots, &rows[i].set, sizeof rows[i].set);
+        rows[i].rule.saved = saved < 0 ? 0 : (uint16_t)saved;
+        int32_t number = memoize(&builder->rules, builder->rule_slots, &rows[i].rule, sizeof rows[i].rule);
+        if (!add_row(builder, rows[i].start, saved < 0 || number < 0 ? RULE_NONE : (uint16_t)number))
+            return false;
+    }
+    return true;
+}
+
 static bool add_pieces(struct builder *builder) {
     const struct piece *pieces = builder->pieces.items;
     size_t count = builder->pieces.count;
@@ -390,80 +381,17 @@ static bool add_pieces(struct builder *builder) {
     for (size_t i = 0; i < count; i++) {
         if (!add_row(builder, pieces[i].start, RULE_NONE) || !add_piece(builder, &pieces[i]))
             return false;
+        uint64_t next = i + 1 < count ? pieces[i + 1].start : ADDRESS_LIMIT;
+        if (pieces[i].end < next && !add_code(builder, pieces[i].end, next))
+            return false;
     }
     return true;
 }
 
-/* Pages of 256 bytes or more, about as many as a third of the rows: 1.3 bytes a row at most. */
-static void choose_pages(struct unspool_table *header, uint32_t last_row) {
-    header->page_shift = 8;
-    while ((uint64_t)(last_row >> header->page_shift) * 3 > (uint64_t)header->row_count + 64)
-        header->page_shift++;
-    header->page_count = header->row_count ? (last_row >> header->page_shift) + 1 : 0;
-}
-
-static void fill_rows(struct unspool_table *table, const struct built_row *built) {
-    uint32_t *rows = (uint32_t *)((uint8_t *)table + table->rows);
-    uint16_t *row_rules = (uint16_t *)((uint8_t *)table + table->row_rules);
-    for (uint32_t i = 0; i < table->row_count; i++) {
-        rows[i] = built[i].from_base;
-        row_rules[i] = built[i].rule;
-    }
-}
-
-static void fill_pages(struct unspool_table *table) {
-    const uint32_t *rows = table_part(table, table->rows);
-    uint32_t *pages = (uint32_t *)((uint8_t *)table + table->pages);
-    uint32_t row = 0;
-    for (uint32_t page = 0; page < table->page_count; page++) {
-        while (row < table->row_count && rows[row] >> table->page_shift < page)
-            row++;
-        pages[page] = row;
-    }
-    pages[table->page_count] = table->row_count;
-}
-
-static void copy_part(struct unspool_table *table, uint64_t part, const struct vector *vector, size_t size) {
-    if (vector->count)
-        memcpy((uint8_t *)table + part, vector->items, vector->count * size);
-}
-
-/* Puts the parts into one block. NULL when memory is out. */
-static struct unspool_table *assemble(const struct builder *builder) {
-    const struct unspool_compile_input *input = builder->reader.input;
-    const struct built_row *rows = builder->rows.items;
-    struct unspool_table header = {
-        .magic = TABLE_MAGIC,
-        .version = TABLE_VERSION,
-        .arch = input->arch,
-        .base = builder->base,
-        .image_address = input->image_address,
-        .entry = input->entry_address ? input->entry_address - input->image_address : TABLE_NO_ENTRY,
-        .row_count = (uint32_t)builder->rows.count,
-        .rule_count = (uint32_t)builder->rules.count,
-        .saved_count = (uint32_t)builder->saved.count,
-        .function_count = (uint32_t)builder->functions.count,
-        .program_bytes = builder->programs.count,
-    };
-    choose_pages(&header, header.row_count ? rows[header.row_count - 1].from_base : 0);
-    if (!table_place(&header))
-        return NULL;
-    struct unspool_table *table = calloc(1, header.size);
-    if (!table)
-        return NULL;
-    *table = header;
-    fill_rows(table, rows);
-    copy_part(table, table->rules, &builder->rules, sizeof(struct rule));
-    copy_part(table, table->saved, &builder->saved, sizeof(struct saved_set));
-    copy_part(table, table->functions, &builder->functions, sizeof(struct exact_function));
-    copy_part(table, table->programs, &builder->programs, 1);
-    fill_pages(table);
-    return table;
-}
-
 static void builder_free(struct builder *builder) {
-    struct vector *vectors[] = {&builder->fdes,  &builder->pieces,    &builder->rows,    &builder->rules,
-                                &builder->saved, &builder->functions, &builder->programs};
+    struct vector *vectors[] = {&builder->fdes,     &builder->pieces,   &builder->rows,
+                                &builder->rules,    &builder->saved,    &builder->functions,
+                                &builder->programs, &builder->code_rows};
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
         free(vectors[i]->items);
     free(builder->rule_slots);
@@ -492,7 +420,7 @@ int unspool_table_compile(const struct unspool_compile_input *input, struct unsp
         ok = read_fdes(&builder->reader, i, add_fde, builder);
     ok = ok && cut_into_pieces(&builder->fdes, input->sections, problems, &builder->pieces) &&
          add_pieces(builder);
-    *table = ok ? assemble(builder) : NULL;
+    *table = ok ? table_assemble(builder) : NULL;
     builder_free(builder);
     return *table ? UNSPOOL_OK : UNSPOOL_NO_MEMORY;
 }

@@ -67,7 +67,8 @@ static bool rules_are_valid(const struct unspool_table *table) {
     const struct rule *rules = table_part(table, table->rules);
     for (uint32_t i = 0; i < table->rule_count; i++) {
         const struct rule *rule = &rules[i];
-        if (rule->saved >= table->saved_count || RULE_CFA_BASE(rule) > UNSPOOL_CFA_FP ||
+        if (rule->saved >= table->saved_count ||
+            RULE_CFA_BASE(rule) > (table->arch == UNSPOOL_X86_64 ? UNSPOOL_CFA_RBX : UNSPOOL_CFA_FP) ||
             RULE_RA(rule) > UNSPOOL_SAVED_UNKNOWN || RULE_FP(rule) > UNSPOOL_SAVED_UNKNOWN)
             return false;
     }

@@ -23,7 +23,7 @@
 #include "unspool.h"
 
 #define TABLE_MAGIC 0x454c42544c505355u /* "USPLTBLE" */
-#define TABLE_VERSION 3u
+#define TABLE_VERSION 4u
 #define TABLE_NO_ENTRY UINT64_MAX
 
 /* Offsets from the CFA are kept in units of 8 bytes. */

@@ -55,7 +55,8 @@ static bool decode(const struct code *code, uint64_t address, struct instruction
 
 static bool leaves_frame(const struct instruction *instruction) {
     for (uint32_t i = 0; i < instruction->effect_count; i++)
-        if (instruction->effects[i].to == REGISTER_SP && instruction->effects[i].kind == EFFECT_CLOBBER)
+        if (instruction->effects[i].to == REGISTER_SP &&
+            (instruction->effects[i].kind == EFFECT_CLOBBER || instruction->effects[i].from == REGISTER_BX))
             return true;
     return false;
 }

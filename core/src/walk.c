@@ -146,6 +146,12 @@ static inline enum step_result step_by_rule(const struct code *code, const struc
         if (!frame->fp_is_known)
             return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
         base = frame->fp;
+    } else if (RULE_CFA_BASE(rule) == UNSPOOL_CFA_RBX) {
+        if (!frame->all)
+            return STEP_NEEDS_REGISTERS;
+        if (!(frame->all->known >> UNSPOOL_X86_64_RBX & 1))
+            return end_stack(step, UNSPOOL_END_NO_UNWIND_INFO);
+        base = frame->all->value[UNSPOOL_X86_64_RBX];
     }
     uint64_t cfa = base + (uint64_t)(int64_t)rule->cfa_offset;
     uint64_t ra_address = cfa + (uint64_t)((int64_t)rule->ra_slot * SLOT_SIZE);
@@ -173,7 +179,8 @@ static inline enum step_result step_by_rule(const struct code *code, const struc
     caller.sp = cfa;
     if (frame->all)
         apply_saved_set(code, frame, rule, cfa);
-    return become_caller(frame, &caller, step, UNSPOOL_HOW_CFI);
+    return become_caller(frame, &caller, step,
+                         rule->flags & UNSPOOL_ROW_CODE ? UNSPOOL_HOW_CODE_ANALYSIS : UNSPOOL_HOW_CFI);
 }
 
 enum step_result step_as_row_says(const struct code *code, const struct rule *rule, struct frame *frame,

@@ -122,8 +122,8 @@ enum epilogue {
 };
 enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe);
 
-/* epilogue.c: aarch64: the code before pc has replaced sp, so that lr may be another stack's, as at the return
- * of longjmp: all is as at the destination then, and no code tells whether it was the caller. */
+/* epilogue.c: aarch64: the code before pc has replaced sp, so that lr may be another stack's, as at the
+ * return of longjmp: all is as at the destination then, and no code tells whether it was the caller. */
 bool may_have_leapt(const struct code *code, uint64_t pc);
 
 /* epilogue.c: aarch64: the unwind table says of address what holds at a function's first instruction. */

@@ -194,6 +194,8 @@ static void parse_modrm(struct x86_64_parts *p) {
         p->base = REGISTER_SP;
     if (plain && !no_base && base == NUMBER_RBP)
         p->base = REGISTER_FP;
+    if (plain && !no_base && base == NUMBER_RBX)
+        p->base = REGISTER_BX;
 }
 
 /* Opcodes whose ModRM byte decides what follows, or whether they exist. */

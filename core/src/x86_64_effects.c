@@ -1,7 +1,7 @@
 /*
  * x86_64_effects.c: flow of control and stack effects of an x86_64 instruction taken apart.
  *
- * Every instruction that may write rsp or rbp says so: exactly where that can be said, else by
+ * Every instruction that may write rsp, rbp or rbx says so: exactly where that can be said, else by
  * EFFECT_CLOBBER, which follows from the operand byte alone.
  */
 #include "x86_64_parts.h"
@@ -10,9 +10,10 @@
 
 enum { UNBOUNDED_STORE = 16384 };
 
-/* rsp's or rbp's place among the stack registers; anything else is REGISTER_OTHER. */
+/* rsp's, rbp's or rbx's place among the stack registers; anything else is REGISTER_OTHER. */
 static uint8_t stack_register(unsigned number) {
-    return number == NUMBER_RSP ? REGISTER_SP : number == NUMBER_RBP ? REGISTER_FP : REGISTER_OTHER;
+    static const uint8_t places[] = {REGISTER_BX, REGISTER_SP, REGISTER_FP};
+    return number >= NUMBER_RBX && number <= NUMBER_RBP ? places[number - NUMBER_RBX] : REGISTER_OTHER;
 }
 
 static void set(struct instruction *out, uint8_t to, uint8_t from, int64_t offset) {
@@ -40,6 +41,8 @@ static void clobber(struct instruction *out, unsigned number) {
 static void clobber_operand(struct instruction *out, const struct x86_64_parts *p, unsigned number) {
     if ((p->operands & IS_BYTE) == 0 || p->has_rex)
         clobber(out, number);
+    else if (number < 4 || number == 7)
+        clobber(out, number & 3);
 }
 
 static uint32_t x87_store_size(const struct x86_64_parts *p) {
@@ -132,8 +135,8 @@ static void push(struct instruction *out, const struct x86_64_parts *p, uint8_t 
 
 static void pop(struct instruction *out, const struct x86_64_parts *p, unsigned number) {
     int64_t size = p->operand16 && !p->wide ? 2 : 8;
-    if (size == 8 && number == NUMBER_RBP)
-        load(out, REGISTER_FP, REGISTER_SP, 0);
+    if (size == 8 && (number == NUMBER_RBP || number == NUMBER_RBX))
+        load(out, stack_register(number), REGISTER_SP, 0);
     if (size == 8 && number == NUMBER_RSP) {
         load(out, REGISTER_SP, REGISTER_SP, 0);
         return;
@@ -352,6 +355,9 @@ static void two_byte_effects(struct instruction *out, const struct x86_64_parts 
     case 0xa1: /* pop fs, pop gs */
     case 0xa9:
         pop(out, p, 0);
+        return;
+    case 0xa2: /* cpuid */
+        clobber(out, NUMBER_RBX);
         return;
     case 0xa3:
         return;

@@ -71,7 +71,7 @@ enum opcode_operands {
     V1 = HAS_MODRM | WRITES_RM | IS_VECTOR | IMM_8,
 };
 
-enum { NUMBER_RSP = 4, NUMBER_RBP = 5 };
+enum { NUMBER_RBX = 3, NUMBER_RSP = 4, NUMBER_RBP = 5 };
 
 struct x86_64_parts {
     const uint8_t *bytes;
@@ -88,7 +88,7 @@ struct x86_64_parts {
     uint32_t vector_size;
 
     uint8_t mod, reg, rm; /* reg and rm with their extensions */
-    uint8_t base;         /* of a memory operand: REGISTER_SP, REGISTER_FP, else REGISTER_OTHER */
+    uint8_t base; /* of a memory operand: REGISTER_SP, REGISTER_FP, REGISTER_BX, else REGISTER_OTHER */
     bool displacement8;
     int64_t displacement;
     int64_t immediate;

@@ -207,7 +207,8 @@ static void what_lookups_rely_on_is_checked(void) {
     REFUSED(pages[1]++);
     REFUSED(rules[0].flags = 0);
     REFUSED(rules[1].saved = (uint16_t)table->saved_count);
-    REFUSED(rules[1].kind = 2);
+    REFUSED(rules[1].kind = 3);
+    REFUSED((table->arch = UNSPOOL_AARCH64, rules[1].kind = UNSPOOL_CFA_RBX));
     REFUSED(rules[1].kind = 3 << 2);
     REFUSED(rules[1].kind = 3 << 4);
     REFUSED(functions[0].end = functions[0].start);

@@ -17,7 +17,7 @@ DECLARATIONS = """
 
 enum unspool_arch { UNSPOOL_X86_64 = 1, UNSPOOL_AARCH64 = 2 };
 enum unspool_register {
-    UNSPOOL_X86_64_RBP = 6, UNSPOOL_X86_64_RSP = 7, UNSPOOL_X86_64_PC = 16,
+    UNSPOOL_X86_64_RBX = 3, UNSPOOL_X86_64_RBP = 6, UNSPOOL_X86_64_RSP = 7, UNSPOOL_X86_64_PC = 16,
     UNSPOOL_AARCH64_FP = 29, UNSPOOL_AARCH64_LR = 30, UNSPOOL_AARCH64_SP = 31, UNSPOOL_AARCH64_PC = 32
 };
 struct unspool_registers {
@@ -79,7 +79,7 @@ void unspool_table_free(struct unspool_table *table);
 uint64_t unspool_table_size(const struct unspool_table *table);
 int unspool_table_check(const void *block, uint64_t size);
 
-enum unspool_cfa_base { UNSPOOL_CFA_SP = 0, UNSPOOL_CFA_FP = 1 };
+enum unspool_cfa_base { UNSPOOL_CFA_SP = 0, UNSPOOL_CFA_FP = 1, UNSPOOL_CFA_RBX = 2 };
 enum unspool_saved { UNSPOOL_SAVED_SAME = 0, UNSPOOL_SAVED_AT_CFA = 1, UNSPOOL_SAVED_UNKNOWN = 2 };
 enum unspool_row_flag {
     UNSPOOL_ROW_SIGNAL = 1,
@@ -88,7 +88,8 @@ enum unspool_row_flag {
     UNSPOOL_ROW_EXACT = 8,
     UNSPOOL_ROW_NONE = 16,
     UNSPOOL_ROW_DEBUG_FRAME = 32,
-    UNSPOOL_ROW_DOUBTED = 64
+    UNSPOOL_ROW_DOUBTED = 64,
+    UNSPOOL_ROW_CODE = 128
 };
 struct unspool_row {
     uint64_t start, end;

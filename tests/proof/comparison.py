@@ -185,6 +185,9 @@ class _WithoutCode:
     def __init__(self, binary: Binary) -> None:
         self._binary = binary
 
+    def code(self, address: int, size: int) -> memoryview:
+        return memoryview(b"")
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._binary, name)
 

@@ -51,9 +51,6 @@ REASONS = {
     "OpenSSL's code keeps the address of its frame below sp, where the kernel copies nothing": re.compile(
         r"unreadable_memory, (first )?frame sha\d+_block_data_order"
     ),
-    "hand-written code of OpenBLAS that keeps sp in rbx and has no unwind information": re.compile(
-        r"[sdcz]\w+_kernel_\w+ of libscipy_openblas"
-    ),
 }
 V8_BUILTIN = re.compile("Builtins_")
 TIMES = re.compile(r"^(\d+)m([\d.]+)s (\d+)m([\d.]+)s$", re.M)

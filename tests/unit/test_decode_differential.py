@@ -1,7 +1,7 @@
 """The core's instruction decoders against capstone, over the code of real files.
 
 Along capstone's instruction boundaries every length must agree. For every distinct instruction so must
-the flow of control, the target, and which of sp, fp and lr are written. What capstone gets wrong, and
+the flow of control, the target, and which of sp, fp, lr and rbx are written. What capstone gets wrong, and
 what we leave out on purpose, is listed below. Whole files are swept with
 
     python -m tests.unit.test_decode_differential FILE...
@@ -29,7 +29,7 @@ SLICE = 1_000_000  # bytes of code that a test looks at in one file
 
 # instruction.h's enums
 NEXT, CALL, RETURN, JUMP, BRANCH, INDIRECT_JUMP, STOP, INVALID = range(8)
-SP, FP, LR = range(3)
+SP, FP, LR, BX = range(4)
 STORE = 2
 
 
@@ -80,7 +80,11 @@ def make_capstone(arch: str, detail: bool = False) -> capstone.Cs:
 # ------------------------------------------------------------------ what capstone says
 
 STACK_REGISTERS = {
-    "x86_64": {"rsp": SP, "esp": SP, "sp": SP, "spl": SP, "rbp": FP, "ebp": FP, "bp": FP, "bpl": FP},
+    "x86_64": {
+        **{"rsp": SP, "esp": SP, "sp": SP, "spl": SP},
+        **{"rbp": FP, "ebp": FP, "bp": FP, "bpl": FP},
+        **{"rbx": BX, "ebx": BX, "bx": BX, "bl": BX, "bh": BX},
+    },
     "aarch64": {"sp": SP, "wsp": SP, "x29": FP, "w29": FP, "fp": FP, "x30": LR, "w30": LR, "lr": LR},
 }
 STOPS = {"ud0", "ud1", "ud2", "ud2b", "hlt", "int3", "int1", "brk", "udf"}

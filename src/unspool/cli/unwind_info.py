@@ -118,6 +118,8 @@ def plain_line(row: Row, binary: Binary) -> Line:
         return line
     line.flags = [str(flag.name).lower() for flag in _FLAGS if row.flags & flag]
     line.source = ".debug_frame" if row.flags & RowFlag.DEBUG_FRAME else ".eh_frame"
+    if row.flags & RowFlag.CODE:
+        line.source = "code"
     if row.flags & RowFlag.EXACT:
         return line
     line.cfa = f"{CfaBase(row.cfa_base).name.lower()}{row.cfa_offset:+d}"

@@ -15,7 +15,7 @@ from unspool.unwind.table import RowFlag, UnwindTable
 # Version; then how they are written: the pointer pcrel sdata4, the count udata4, the table datarel sdata4.
 _USUAL = bytes([1, 0x1B, 0x03, 0x3B])
 _TABLE_AT = 12
-_NOT_OURS = RowFlag.NONE | RowFlag.DEBUG_FRAME
+_NOT_OURS = RowFlag.NONE | RowFlag.DEBUG_FRAME | RowFlag.CODE
 
 
 def function_starts(binary: Binary, table: UnwindTable, lookups: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ tables (core/src/dwarf_cfi.c) and defines their format (core/src/unwind_table.h)
 
 from contextlib import suppress
 from enum import IntEnum, IntFlag
+from functools import partial
 from typing import NamedTuple, Self
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,7 @@ class CfaBase(IntEnum):
 
     SP = 0
     FP = 1
+    RBX = 2  # of hand-written code that has no unwind information
 
 
 class Saved(IntEnum):
@@ -59,6 +61,7 @@ class RowFlag(IntFlag):
     NONE = 16  # nothing is known here
     DEBUG_FRAME = 32  # from .debug_frame, not from .eh_frame
     DOUBTED = 64  # the function has one row, though its code moves sp: its code is asked, too
+    CODE = 128  # from the code itself, which no unwind information describes
 
 
 class ExactKind(IntEnum):
@@ -95,7 +98,8 @@ class Problem(NamedTuple):
 
 
 # Code is read whole to find hand-written functions whose unwind information is not true. Where there is
-# more of it, reading takes longer than all the rest, and such files are what compilers wrote.
+# more of it, reading takes longer than all the rest, and such files are what compilers wrote, but for what
+# no unwind information covers: that is read if it may hold functions that keep their frame by rbx.
 _CODE_LIMIT = 16 << 20
 
 
@@ -109,6 +113,25 @@ def _code(binary: Binary) -> list[tuple[int, memoryview]]:
     for segment in executable:
         with suppress(BinaryError):
             pieces.append((segment.address, binary.code(segment.address, segment.file_size)))
+    return pieces
+
+
+_LEAST_GAP = 64
+_MOVES_TO_RBX = (b"\x48\x89\xe3", b"\x48\x8b\xdc")  # mov %rsp, %rbx
+
+
+def _uncovered_code(binary: Binary, table: Table) -> list[tuple[int, memoryview]]:
+    """What _code leaves out, where the table says nothing."""
+    rows = table.rows()
+    gaps = rows[((rows["flags"] & RowFlag.NONE) != 0) & (rows["end"] - rows["start"] >= _LEAST_GAP)]
+    pieces = []
+    left = _CODE_LIMIT
+    for start, end in zip(gaps["start"].tolist(), gaps["end"].tolist(), strict=True):
+        with suppress(BinaryError):
+            code = binary.code(start + binary.image_address, min(end - start, left))
+            left -= len(code)
+            if any(move in bytes(code) for move in _MOVES_TO_RBX):
+                pieces.append((start + binary.image_address, code))
     return pieces
 
 
@@ -128,15 +151,19 @@ class UnwindTable:
             SectionInput(section.kind, section.data, section.address, section.open_ended)
             for section in binary.unwind_sections()
         ]
-        table, count, first = Table.compile(
+        compile_with = partial(
+            Table.compile,
             binary.arch,
             sections,
             image_address=binary.image_address,
             text_address=binary.text_address,
             data_address=binary.data_address,
             entry_address=binary.entry,
-            code=_code(binary),
         )
+        code = _code(binary)
+        table, count, first = compile_with(code=code)
+        if not code and binary.arch == "x86_64" and (uncovered := _uncovered_code(binary, table)):
+            table, count, first = compile_with(code=uncovered)
         problems = (Problem(ProblemKind(p.kind), sections[p.section].kind, p.offset) for p in first)
         return cls(table, count, tuple(problems))
 
