@@ -30,7 +30,7 @@ from unspool.capture.samples import (
     ThreadNamed,
     ThreadTime,
 )
-from unspool.capture.session_layout import AreaState, Refusal
+from unspool.capture.session_layout import AreaState, LostReason, Refusal
 from unspool.core import ffi, library
 from unspool.core_session import SAMPLE, RingDamaged, RingSamples
 from unspool.unwind import How, StackEnd
@@ -198,6 +198,14 @@ def test_lost_samples_are_told_once(capture: InProcessCapture) -> None:
     session.finish()
     lost = [h for h in session.happenings if isinstance(h, Lost)]
     assert [(h.reason, h.count) for h in lost] == [("the ring was full", 3), ("the ring was full", 2)]
+
+
+def test_lost_samples_of_programs_that_lie_can_be_added_up(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    session.published()
+    session.agent.fields["lost"][:] = (1 << 64) - 1
+    counts = [h.count for h in session.finish() if isinstance(h, Lost)]
+    assert len(counts) == len(LostReason) and sum(counts) * 10**6 < 1 << 63
 
 
 def test_notes_become_problems(capture: InProcessCapture) -> None:

@@ -48,6 +48,7 @@ _FORCED_COST = 0.05  # likewise while the program loads and unloads libraries
 _FIRST_LIST_SECONDS = 1.0  # a program that starts waits so long for tables that are compiled
 _UNHEARD = 100_000_000  # ns of CPU time that a thread must have used to be missed
 _LARGEST_TIME = np.uint64(1 << 60)  # ns; what a program writes into its ring is not trusted
+_MOST_LOST = np.uint64(1 << 40)  # likewise; sums over many processes must fit into 63 bits
 _MOST_READS = 64  # at a time; a ring that is full takes a quarter of them
 _UNSEEN = "(ended threads)"  # what they used after they were last seen
 _LOST_WORDS = {
@@ -450,7 +451,7 @@ class FollowedProcess:
             self._files.problems.append(f"process {self.pid}: {text}")
 
     def _counters(self) -> Iterator[Happening]:
-        lost = np.minimum(self.area.fields["lost"][: len(LostReason)].copy(), _LARGEST_TIME).astype(np.int64)
+        lost = np.minimum(self.area.fields["lost"][: len(LostReason)].copy(), _MOST_LOST).astype(np.int64)
         for reason in LostReason:
             count = int(lost[reason] - self._lost_seen[reason])
             if count > 0:

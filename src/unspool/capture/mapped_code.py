@@ -156,7 +156,8 @@ class CodeFiles:
                 known = self._of_code[code] = KnownFile(binary, code)
                 self._find_table(known)
             else:
-                known.copies.append(known.binary)
+                if known.is_open:
+                    known.copies.append(known.binary)
                 known.binary, known.is_open = binary, True
         except BinaryError as error:
             return str(error)
@@ -169,11 +170,14 @@ class CodeFiles:
             key for key, known in self._known.items() if isinstance(known, str) or known.pending is None
         ]
         for key in closable[: max(0, len(self._known) - limit)]:
-            known = self._known.pop(key)
+            known = self._known.pop(key, None)
             if isinstance(known, KnownFile):
+                # Under none of its inode numbers is it known any more: another file may get them.
+                self._known = {key: other for key, other in self._known.items() if other is not known}
                 known.is_open = False
                 for binary in (known.binary, *known.copies):
                     binary.close()
+                known.copies.clear()
 
     def _find_table(self, known: KnownFile) -> None:
         table = table_in_cache(known.binary, self._cache)
