@@ -287,14 +287,7 @@ def _recordings() -> list[str]:
     ]
     lines.append(f"file: {calls - jumps:,} are of that very function, {jumps - wrong:,} of one to which that")
     lines.append(f"function's jumps may lead, {wrong:,} of another, which would be a frame that never was.")
-    lines += [
-        "",
-        "What did not reach the root is of two kinds: exceptions on their way (above), and OpenBLAS's",
-    ]
-    lines.append(
-        "hand-written dgemm kernel, which has no unwind information, keeps its frame by rbx, and but for"
-    )
-    lines += ["its first and last instructions has 28 KB and more of it, more than the copy:", ""]
+    lines += ["", "What did not reach the root was an exception on its way (above):", ""]
     for name, one in found.items():
         lines += [f"* {name}: {count:,} {what}" for what, count in one["not_at_root"].items()]
     return lines

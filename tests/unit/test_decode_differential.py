@@ -81,9 +81,19 @@ def make_capstone(arch: str, detail: bool = False) -> capstone.Cs:
 
 STACK_REGISTERS = {
     "x86_64": {
-        **{"rsp": SP, "esp": SP, "sp": SP, "spl": SP},
-        **{"rbp": FP, "ebp": FP, "bp": FP, "bpl": FP},
-        **{"rbx": BX, "ebx": BX, "bx": BX, "bl": BX, "bh": BX},
+        "rsp": SP,
+        "esp": SP,
+        "sp": SP,
+        "spl": SP,
+        "rbp": FP,
+        "ebp": FP,
+        "bp": FP,
+        "bpl": FP,
+        "rbx": BX,
+        "ebx": BX,
+        "bx": BX,
+        "bl": BX,
+        "bh": BX,
     },
     "aarch64": {"sp": SP, "wsp": SP, "x29": FP, "w29": FP, "fp": FP, "x30": LR, "w30": LR, "lr": LR},
 }

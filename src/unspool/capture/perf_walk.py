@@ -27,6 +27,7 @@ from unspool.core_interface import GUESS
 from unspool.unwind import How, LookupAddress, StackBatch, StackBytes, StackEnd
 from unspool.unwind.table import RowFlag
 
+_BY_REGISTERS = RowFlag.EXACT | RowFlag.CODE  # rows that may need more than pc, sp and fp
 _BY_FRAME_POINTER = How.FRAME_POINTER | GUESS
 _TOO_SHORT = (StackEnd.STACK_BYTES_ENDED, StackEnd.UNREADABLE_MEMORY)
 _WORTH_TWO_THREADS = 256  # samples
@@ -116,7 +117,7 @@ def _rewalked(
     again = [
         index
         for index in np.flatnonzero(ends == StackEnd.NO_UNWIND_INFO).tolist()
-        if _row_flags(space, int(addresses[new_offsets[index + 1] - 1]), counts[index] > 1) & RowFlag.EXACT
+        if _row_flags(space, int(addresses[new_offsets[index + 1] - 1]), counts[index] > 1) & _BY_REGISTERS
     ]
     if not again:
         return user
