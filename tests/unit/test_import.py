@@ -5,6 +5,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -14,6 +15,7 @@ from unspool import How
 from unspool.capture.perf_data import PerfData
 from unspool.capture.samples import SampleBatch
 from unspool.cli.import_ import as_recording, import_
+from unspool.core_interface import GUESS
 from unspool.profile import Profile
 
 PID = 42
@@ -138,3 +140,31 @@ def test_other_verbs_take_perf_data(perf_data: Path) -> None:
     assert not Path(path).exists()
     with as_recording("some.unspool") as path:
         assert path == "some.unspool"
+
+
+@pytest.mark.parametrize("has_lr", [True, False])
+def test_a_leaf_has_its_caller_in_lr(given: Library, tmp_path: Path, has_lr: bool) -> None:
+    """aarch64 with frame pointers, as perf records it: lr names the leaf's caller, which the kernel's chain
+    leaves out. It counts once, and only where the file says that the return address is in lr."""
+    at = given.at
+    fields = FIELDS & ~perf.STACK_USER | perf.CALLCHAIN
+    leaf = [at("inner_body"), at("outer_return"), at("root_return")]
+    chains = (leaf, [leaf[0], at("middle_return"), *leaf[1:]], [at("outer_return") - 4, at("root_return")])
+    samples = [
+        perf.sample(
+            *(perf.words(chain[0]), perf.ids(PID, PID), perf.words(number + 3), perf.words(1000)),
+            *(perf.chain(perf.USER_MARK, *chain), perf.words(perf.ABI_64, at("middle_return") | 0x5A << 56)),
+        )
+        for number, chain in enumerate(chains)
+    ]
+    records = [perf.comm(PID, "prog", 1), mapping(given), *samples, perf.FINISHED_ROUND]
+    event = perf.Attribute(fields, registers=1 << 30 if has_lr else 1 << 29)
+    path = tmp_path / "perf.data"
+    path.write_bytes(perf.perf_file([event], records, {perf.ARCH: perf.text_feature("aarch64")}))
+    source = PerfData(str(path))
+    (batch,) = [happening for happening in source if isinstance(happening, SampleBatch)]
+    source.close()
+    stacks = np.split(batch.addresses, batch.offsets[1:-1].astype(int))
+    whole = [leaf[0], at("middle_return"), *leaf[1:]]
+    assert [stack.tolist() for stack in stacks] == [whole if has_lr else leaf, whole, chains[2]]
+    assert batch.how[1] == (How.CFI if has_lr else How.FRAME_POINTER | GUESS)

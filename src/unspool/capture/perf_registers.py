@@ -40,6 +40,14 @@ class RegisterLayout:
                 result[:, column] = words[samples.registers_at + self._words[name]]
         return result
 
+    @property
+    def has_lr(self) -> bool:
+        return "lr" in self._words
+
+    def lr(self, words: NDArray[np.uint64], samples: SampleColumns) -> NDArray[np.uint64]:
+        """uint64[n]. Every sample must have registers."""
+        return words[samples.registers_at + self._words["lr"]]
+
     def all_of(self, words: NDArray[np.uint64], position: int) -> Registers:
         """Every register of one sample."""
         values = {name: int(words[position + word]) for name, word in self._words.items()}

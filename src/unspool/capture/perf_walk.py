@@ -25,7 +25,7 @@ from unspool.capture.perf_spaces import AddressSpace
 from unspool.capture.samples import Flag, SampleBatch
 from unspool.core_interface import GUESS
 from unspool.unwind import How, LookupAddress, StackBatch, StackBytes, StackEnd
-from unspool.unwind.table import RowFlag
+from unspool.unwind.table import Row, RowFlag, Saved
 
 _BY_REGISTERS = RowFlag.EXACT | RowFlag.CODE  # rows that may need more than pc, sp and fp
 _BY_FRAME_POINTER = How.FRAME_POINTER | GUESS
@@ -67,6 +67,8 @@ def walk_samples(
         batch = _walk(layout, words, chosen, space, threads, code_pid)
         walked = _rewalked(batch, layout, words, chosen, space, code_pid)
         user = _replaced(user, index, _joined(walked, index, chain, attributes, space))
+    elif space.arch == "aarch64" and layout.has_lr:
+        user = _with_leaf_callers(user, layout, words, samples, space)
     return _batch(pid, event, samples, kernel, user, space)
 
 
@@ -231,6 +233,42 @@ def _from_chains(
     return _UserFrames(chain, how, ends, flags)
 
 
+def _with_leaf_callers(
+    user: _UserFrames,
+    layout: RegisterLayout,
+    words: NDArray[np.uint64],
+    samples: SampleColumns,
+    space: AddressSpace,
+) -> _UserFrames:
+    """On aarch64 frame pointers do not lead to the caller of a function that keeps its return address in lr,
+    which perf therefore records with frame pointers (`-g`): that caller comes second, where the file says
+    that it is in lr, and it is not there already. Each sample's chain was split; none has a stack copy."""
+    counts = user.frames.counts
+    first, values = user.frames.offsets[:-1], user.frames.values
+    here = np.flatnonzero((samples.abi == ABI_64) & (counts > 0))
+    lr = layout.lr(words, samples.take(here)) & np.uint64((1 << space.unwinder.address_bits) - 1)
+    is_there = (counts[here] > 1) & (values[np.minimum(first[here] + 1, len(values) - 1)] == lr)
+    pcs, which = np.unique(values[first[here]], return_inverse=True)
+    is_leaf = np.array([_keeps_lr(space, pc) for pc in pcs.tolist()], np.bool_)[which]
+    chosen = is_leaf & ~is_there
+    chosen[chosen] = [_is_code(space, address) for address in lr[chosen].tolist()]
+    added = np.zeros(len(counts), np.int64)
+    added[here[chosen]] = 1
+    offsets = np.concatenate([[0], np.cumsum(counts + added)])
+    source = np.ones(offsets[-1], np.bool_)
+    places = (offsets[:-1] + 1)[here[chosen]]
+    source[places] = False
+    addresses, how = np.empty(offsets[-1], np.uint64), np.full(offsets[-1], How.CFI, np.uint8)
+    addresses[places], addresses[source], how[source] = lr[chosen], values, user.how
+    return _UserFrames(Runs(addresses, offsets), how, user.ends, user.flags)
+
+
+def _keeps_lr(space: AddressSpace, pc: int) -> bool:
+    """Whether the file says that the return address is in lr at pc."""
+    row = _row(space, pc)
+    return row is not None and row.ra == Saved.SAME and not row.flags & (RowFlag.END | RowFlag.EXACT)
+
+
 def _end_of_chain(space: AddressSpace, last: int, at_limit: bool) -> StackEnd:
     if _row_flags(space, last, is_return_address=True) & RowFlag.END:
         return StackEnd.ROOT
@@ -239,12 +277,15 @@ def _end_of_chain(space: AddressSpace, last: int, at_limit: bool) -> StackEnd:
 
 def _row_flags(space: AddressSpace, address: int, is_return_address: bool) -> int:
     """What the unwind table says of an address; 0: nothing."""
-    lookup = address - 1 if is_return_address else address
+    row = _row(space, address - 1 if is_return_address else address)
+    return 0 if row is None else int(row.flags)
+
+
+def _row(space: AddressSpace, lookup: int) -> Row | None:
     module = space.unwinder.modules.find(LookupAddress(lookup))
     if module is None or module.table is None:
-        return 0
-    row = module.table.lookup(lookup - module.image_base)
-    return 0 if row is None else int(row.flags)
+        return None
+    return module.table.lookup(lookup - module.image_base)
 
 
 # ---------------------------------------------------------------- together
