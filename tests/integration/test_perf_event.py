@@ -4,6 +4,7 @@ disturbed."""
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -190,6 +191,34 @@ def test_a_process_goes_on_when_it_is_left(program: list[str]) -> None:
         capture.close()
         assert process.wait() == EXIT_STATUS
     assert batches(happenings)
+
+
+def test_an_idle_process_is_no_error(tmp_path: Path) -> None:
+    """It is an answer, too, and the recording says it."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        command = [
+            sys.executable,
+            "-m",
+            "unspool",
+            "record",
+            "-p",
+            str(process.pid),
+            "-d",
+            "0.3",
+            "-o",
+            "idle.unspool",
+        ]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        process.kill()
+    assert result.returncode == 0, result.stderr
+    assert f"process {process.pid} was idle: it used 0" in result.stderr
+    report = subprocess.run(
+        [sys.executable, "-m", "unspool", "report", "idle.unspool"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    assert b"no samples" in report.stdout
 
 
 def test_a_process_goes_on_when_unspool_is_killed(program: list[str]) -> None:

@@ -36,6 +36,7 @@ from unspool.core_session import SAMPLE, RingDamaged, RingSamples
 from unspool.unwind import How, StackEnd
 
 PERIOD = 1_000_000_000 // 199
+RING_FULL = "unspool did not get the CPU in time to take them; a lower rate (-r) helps"
 LATE = 10**12  # ns: more CPU time than this process has used
 HOW = [How.INTERRUPTED, How.CFI]
 
@@ -197,7 +198,7 @@ def test_lost_samples_are_told_once(capture: InProcessCapture) -> None:
     session.agent.fields["lost"][0] = 5
     session.finish()
     lost = [h for h in session.happenings if isinstance(h, Lost)]
-    assert [(h.reason, h.count) for h in lost] == [("the ring was full", 3), ("the ring was full", 2)]
+    assert [(h.reason, h.count) for h in lost] == [(RING_FULL, 3), (RING_FULL, 2)]
 
 
 def test_lost_samples_of_programs_that_lie_can_be_added_up(capture: InProcessCapture) -> None:

@@ -52,11 +52,12 @@ _MOST_LOST = np.uint64(1 << 40)  # likewise; sums over many processes must fit i
 _MOST_READS = 64  # at a time; a ring that is full takes a quarter of them
 _UNSEEN = "(ended threads)"  # what they used after they were last seen
 _LOST_WORDS = {
-    LostReason.RING_FULL: "the ring was full",
-    LostReason.NO_WORKSPACE: "too many threads were sampled at the same time",
-    LostReason.NO_SLOT: "the process has more threads than can be sampled",
+    LostReason.RING_FULL: "unspool did not get the CPU in time to take them; a lower rate (-r) helps",
+    LostReason.NO_WORKSPACE: "128 other threads of the process were being sampled at that moment",
+    LostReason.NO_SLOT: "the thread was not known yet, or is one of more than 4,096",
     LostReason.NO_MODULES: "it was not known yet which code is where",
-    LostReason.TOO_SLOW: "samples of such stacks took too long for the rate",
+    LostReason.TOO_SLOW: "left out since the one before took long (stacks of code without unwind information "
+    "do), so that sampling takes a fifth of a thread's time at most",
 }
 _NOTE_WORDS = {
     Note.OWN_HANDLER: "the program uses SIGPROF itself; its handler is called for its own signals",

@@ -155,11 +155,13 @@ class Run:
             say(f"interrupted: names are missing; get them with: unspool symbolize {writer.path}")
 
     def _report(self, path: Path, seconds: float) -> None:
-        if not self.tally.samples:
+        if not self.tally.samples and not self._is_idle:
             self._failed = True
             self.output.discard(path)
             say(f"nothing was recorded: {self._why_nothing()}")
             return
+        if not self.tally.samples:
+            say(f"process {self.pid} was idle: it used {duration(self.tally.cpu_time)} of the CPU")
         for line in self.tally.lines(self.source.settings.rate, seconds):
             say(line)
         if self._misses_faults:
@@ -168,6 +170,12 @@ class Run:
             say(line)
         if self.source.goes_on and self.pid is None:
             say("the program goes on, and unspool waits for its end (Ctrl-C twice: no longer)")
+
+    @property
+    def _is_idle(self) -> bool:
+        """A process that was watched for a while has used next to no CPU time; that is an answer, too."""
+        short = self.tally.cpu_time < 2 * 1_000_000_000 // self.source.settings.rate
+        return self.pid is not None and short and not self.tally.problems
 
     @property
     def _misses_faults(self) -> bool:

@@ -19,12 +19,13 @@ from unspool.capture.samples import (
 
 @dataclass
 class Tally:
-    """Times in nanoseconds. cpu_time: the kernel's figure, of all threads; weight: of all samples."""
+    """Times in nanoseconds. cpu_time: the kernel's figure, of all threads; weight: of all samples. complete,
+    guessed, cut: [samples, their weight]."""
 
     samples: int = 0
-    complete: int = 0
-    guessed: int = 0
-    cut: int = 0
+    complete: list[int] = field(default_factory=lambda: [0, 0])
+    guessed: list[int] = field(default_factory=lambda: [0, 0])
+    cut: list[int] = field(default_factory=lambda: [0, 0])
     weight: int = 0
     processes: int = 0
     lost: Counter[str] = field(default_factory=Counter)
@@ -37,9 +38,10 @@ class Tally:
         match happening:
             case SampleBatch():
                 self.samples += len(happening)
-                self.complete += int(happening.complete.sum())
-                self.guessed += int(happening.guessed.sum())
-                self.cut += int(happening.cut.sum())
+                for verdict in ("complete", "guessed", "cut"):
+                    chosen, sums = getattr(happening, verdict), getattr(self, verdict)
+                    sums[0] += int(chosen.sum())
+                    sums[1] += int(happening.weights[chosen].sum())
                 self.weight += int(happening.weights.sum())
             case ProcessStarted():
                 self.processes += 1
@@ -73,9 +75,10 @@ class Tally:
         yield f"{what} of {duration(self.cpu_time)} CPU time, {processes}, {threads}, {seconds:.1f} s"
         if self.samples:
             counts = (("complete", self.complete), ("guessed", self.guessed), ("cut", self.cut))
-            parts = [f"{count:,} {word} ({share(count, self.samples)})" for word, count in counts]
+            parts = [f"{share(weight, self.weight)} {word} ({count:,})" for word, (count, weight) in counts]
             not_sampled = max(0, self.cpu_time - self.weight)
-            yield f"stacks: {', '.join(parts)}; not sampled: {share(not_sampled, self.cpu_time)} of CPU time"
+            rest = f"not sampled: {share(not_sampled, self.cpu_time)} of CPU time"
+            yield f"stacks, by time: {', '.join(parts)}; {rest}"
         for reason, count in self.lost.most_common():
             yield f"lost: {count:,} sample{'s' if count != 1 else ''}: {reason}"
 
