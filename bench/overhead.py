@@ -11,7 +11,10 @@ does by itself: below that nothing can be told.
 
 perf is left out where it is not installed; py-spy is installed in an environment of its own in out/.
 
-    python -m bench.overhead [ROUNDS]
+unspool by perf copies as much of the stack at a sample as perf with dwarf,16384: its aim is half of what that
+costs the program, and 5 % of a CPU for itself.
+
+    python -m bench.overhead [ROUNDS] [WORD]    only programs with this in their name
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ ROUNDS = 15
 STARTS = 20
 OWN_RUNS, LONGER = 3, 4
 BARE, AGAIN = "bare", "bare again"
+INSIDE, VIA_PERF = "unspool, 199 Hz", "unspool by perf, 999 Hz"
 OPTIONS = ("-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-D_GNU_SOURCE")
 
 
@@ -91,18 +95,26 @@ def py_spy() -> str | None:
     return str(path.resolve())
 
 
+def perf_is_allowed() -> bool:
+    command = [*UNSPOOL, "doctor", "perf"]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
 def profilers(program: Program, folder: str) -> dict[str, list[str]]:
     """Names, and what to put before the program's command."""
     record = [*UNSPOOL, "record", "-o", f"{folder}/recording.unspool"]
     found = {
-        "unspool, 199 Hz": [*record, "-r", "199", "--"],
+        INSIDE: [*record, "-r", "199", "--"],
         "unspool, 1 kHz": [*record, "-r", "1000", "--"],
     }
+    if perf_is_allowed():
+        found[VIA_PERF] = [*record, "-r", "999", "--via", "perf", "--"]
     if shutil.which("perf"):
-        found["perf, dwarf, 999 Hz"] = [
-            *("perf", "record", "-q", "--call-graph", "dwarf", "-F", "999"),
-            *("-o", f"{folder}/perf.data", "--"),
-        ]
+        for kind in ("dwarf", "dwarf,16384"):
+            found[f"perf, {kind}, 999 Hz"] = [
+                *("perf", "record", "-q", "--call-graph", kind, "-F", "999"),
+                *("-o", f"{folder}/perf.data", "--"),
+            ]
     spy = py_spy() if program.is_python else None
     if spy is not None:
         for rate in ("199", "999"):
@@ -167,14 +179,14 @@ def show(program: Program, runs: dict[str, list[Run]]) -> None:
     bare = runs[BARE]
     cpu, wall = median(r.cpu for r in bare), median(r.wall for r in bare)
     print(f"{program.name}: {len(bare)} pairs, bare {cpu:.2f} s of the CPU in {wall:.2f} s")
-    print(f"  {'':20} {'CPU time, %':24} {'wall time, %':24} {'own, s':>7} {'start, s':>9}")
+    print(f"  {'':23} {'CPU time, %':24} {'wall time, %':24} {'own, s':>7} {'start, s':>9}")
     for name, found in runs.items():
         if name == BARE:
             continue
         cpu_ratios = [one.cpu / other.cpu for one, other in zip(found, bare, strict=True)]
         wall_ratios = [one.wall / other.wall for one, other in zip(found, bare, strict=True)]
         own, start = median(r.own for r in found), median(r.start for r in found)
-        print(f"  {name:20} {percent(cpu_ratios):24} {percent(wall_ratios):24} {own:7.2f} {start:9.3f}")
+        print(f"  {name:23} {percent(cpu_ratios):24} {percent(wall_ratios):24} {own:7.2f} {start:9.3f}")
     sys.stdout.flush()
 
 
@@ -198,27 +210,30 @@ def show_start(folder: str) -> None:
 
 def show_own(program: Program, folder: str) -> None:
     """unspool's own CPU time while the program runs: what a run takes more that is so much longer."""
-    prefix = profilers(program, folder)["unspool, 199 Hz"]
-    short = [run_once(prefix, program, folder) for _ in range(OWN_RUNS)]
-    long = [run_once(prefix, program, folder, LONGER) for _ in range(OWN_RUNS)]
-    more = median(r.own for r in long) - median(r.own for r in short)
-    wall = median(r.wall for r in long) - median(r.wall for r in short)
-    print(f"unspool itself, at 199 Hz, {program.name}: {more / wall:.2%} of a CPU")
+    prefixes = profilers(program, folder)
+    for name in (INSIDE, VIA_PERF):
+        if name not in prefixes:
+            continue
+        short = [run_once(prefixes[name], program, folder) for _ in range(OWN_RUNS)]
+        long = [run_once(prefixes[name], program, folder, LONGER) for _ in range(OWN_RUNS)]
+        more = median(r.own for r in long) - median(r.own for r in short)
+        wall = median(r.wall for r in long) - median(r.wall for r in short)
+        print(f"{name}: itself, {program.name}: {more / wall:.2%} of a CPU")
 
 
 def load() -> str:
     return f"load average {os.getloadavg()[0]:.1f}"
 
 
-def main(rounds: int) -> None:
+def main(rounds: int, word: str) -> None:
     print(f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, {load()}")
     with tempfile.TemporaryDirectory() as folder:
         show_start(folder)
-        for program in programs():
+        for program in (one for one in programs() if word in one.name):
             show(program, measure(program, rounds, folder))
             show_own(program, folder)
     print(load())
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS, sys.argv[2] if len(sys.argv) > 2 else "")
