@@ -33,11 +33,13 @@ from unspool.capture.perf_records import Mapped, RecordChunk, RecordParser
 from unspool.capture.perf_registers import ABI_64, RegisterLayout
 from unspool.capture.perf_spaces import AddressSpace, Tables
 from unspool.capture.perf_stream import RecordStream
+from unspool.core import SectionInput, Table
+from unspool.unwind import table
 from unspool.unwind.modules import Mapping
 
 WORKLOADS = Path(__file__).parent / "workloads"
 SECONDS, HERTZ, STACK = 4, 799, 16384
-EH_FRAME, DEBUG_FRAME, TEXT, EH_FRAME_HDR, CODE = 1, 2, 3, 4, 5
+EH_FRAME, DEBUG_FRAME, TEXT, EH_FRAME_HDR, CODE, UNCOVERED_CODE = 1, 2, 3, 4, 5, 6
 KINDS = {"eh_frame": EH_FRAME, "debug_frame": DEBUG_FRAME}
 
 
@@ -155,6 +157,23 @@ def sections_of(binary: Binary) -> Iterator[tuple[int, int, bool, bytes]]:
     for segment in binary.segments:
         if segment.executable:
             yield CODE, segment.address, False, bytes(binary.code(segment.address, segment.file_size))
+    if not table._code(binary):
+        yield UNCOVERED_CODE, 0, False, b""
+        for address, code in table._uncovered_code(binary, table_without_code(binary)):
+            yield UNCOVERED_CODE, address, False, bytes(code)
+
+
+def table_without_code(binary: Binary) -> Table:
+    """Of large files unspool's tables are made with the code that this one says nothing of, or with none."""
+    sections = [SectionInput(s.kind, s.data, s.address, s.open_ended) for s in binary.unwind_sections()]
+    return Table.compile(
+        binary.arch,
+        sections,
+        image_address=binary.image_address,
+        text_address=binary.text_address,
+        data_address=binary.data_address,
+        entry_address=binary.entry,
+    )[0]
 
 
 def block(data: bytes) -> bytes:

@@ -105,7 +105,8 @@ static int read_file_word(const struct samples *samples, uint64_t address, uint6
         uint64_t virtual_address = address - module->image_base + module->image_address;
         for (uint64_t j = 0; j < module->section_count; j++) {
             const struct section *section = &module->sections[j];
-            if (section->kind == DEBUG_FRAME || virtual_address - section->address + 7 >= section->size + 7)
+            if (section->kind == DEBUG_FRAME || section->kind == UNCOVERED_CODE ||
+                virtual_address - section->address + 7 >= section->size + 7)
                 continue;
             last = module;
             return read_section(section, virtual_address, word);

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum section_kind { EH_FRAME = 1, DEBUG_FRAME, TEXT, EH_FRAME_HDR, CODE };
+enum section_kind { EH_FRAME = 1, DEBUG_FRAME, TEXT, EH_FRAME_HDR, CODE, UNCOVERED_CODE };
 
 struct section {
     uint64_t kind, address, is_open_ended, size;

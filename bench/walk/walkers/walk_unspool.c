@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of more code than this unspool does not read all to find doubted rows (unspool/unwind/table.py). */
-enum { CODE_LIMIT = 16 << 20, MOST_SECTIONS = 16, DEPTH_LIMIT = 4096, FRAMES_A_SAMPLE = 128 };
+enum { DEPTH_LIMIT = 4096, FRAMES_A_SAMPLE = 128 };
 
 static struct unspool_module *modules;
 static struct unspool_cache *cache;
@@ -17,8 +16,10 @@ static struct unspool_section given(const struct section *section) {
                                     (uint32_t)section->is_open_ended};
 }
 
+/* As unspool/unwind/table.py does it: with all code, or if that is much, with what no unwind information
+ * covers. */
 static struct unspool_table *compile(const struct module *module) {
-    struct unspool_section unwind[MOST_SECTIONS], code[MOST_SECTIONS];
+    struct unspool_section unwind[module->section_count + 1], code[module->section_count + 1];
     struct unspool_compile_input input = {
         .arch = UNSPOOL_X86_64,
         .sections = unwind,
@@ -28,16 +29,14 @@ static struct unspool_table *compile(const struct module *module) {
         .entry_address = module->entry,
         .code = code,
     };
-    uint64_t code_size = 0;
-    for (uint64_t i = 0; i < module->section_count && i < MOST_SECTIONS; i++) {
+    enum section_kind kind = find_section(module, UNCOVERED_CODE) ? UNCOVERED_CODE : CODE;
+    for (uint64_t i = 0; i < module->section_count; i++) {
         const struct section *section = &module->sections[i];
         if (section->kind == EH_FRAME || section->kind == DEBUG_FRAME)
             unwind[input.section_count++] = given(section);
-        else if (section->kind == CODE)
-            code[input.code_count++] = given(section), code_size += section->size;
+        else if (section->kind == kind)
+            code[input.code_count++] = given(section);
     }
-    if (code_size > CODE_LIMIT)
-        input.code_count = 0;
     struct unspool_table *table = NULL;
     struct unspool_problems problems;
     if (module->section_count && unspool_table_compile(&input, &table, &problems) != UNSPOOL_OK)
