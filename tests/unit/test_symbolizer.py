@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
@@ -325,3 +326,65 @@ def test_a_line_table_that_unfolds_without_end_is_bounded(program: Path, tmp_pat
     with Binary.open(tmp_path / "damaged") as binary:
         chain = Symbolizer(cache=False).lookup(binary, address_of(binary, "outer"))
         assert chain[-1].raw_name == "outer"
+
+
+def stub_names(path: Path) -> dict[str, int]:
+    """The relative address of each stub of the linker's that has a name."""
+    with Binary.open(path) as binary:
+        found: dict[str, int] = {}
+        for name in (".plt", ".plt.sec", ".plt.got"):
+            section = binary.section(name)
+            start = section.address - binary.image_address if section is not None else 0
+            for address in range(start, start + (section.size if section is not None else 0), 4):
+                for location in Symbolizer().lookup(binary, address):
+                    assert location.function is not None and location.file is None
+                    found.setdefault(location.function, address)
+        return found
+
+
+CALLS = """
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) { return puts(argv[0]) + rand() + (getenv("x") == 0); }
+"""
+
+
+@pytest.mark.parametrize(
+    "options", [["-fcf-protection"], ["-fcf-protection=none"], ["-Wl,-z,now"], ["-no-pie"]]
+)
+def test_stubs_of_the_linker_have_their_functions_names(tmp_path: Path, options: list[str]) -> None:
+    path = build(tmp_path, "program", "gcc", "-O2", "-Wl,-z,lazy", *options, code=CALLS)
+    found = stub_names(path)
+    assert {"puts@plt", "rand@plt", "getenv@plt"} <= found.keys()
+    assert found.keys() <= {"puts@plt", "rand@plt", "getenv@plt", "__cxa_finalize@plt"}
+    disassembly = run("objdump", "-d", "--no-show-raw-insn", path)
+    with Binary.open(path) as binary:
+        for name in ("puts@plt", "getenv@plt"):
+            address = found[name] + binary.image_address
+            assert re.search(rf"^0*{address:x} <{name}>:$", disassembly, re.M)
+
+
+def test_stubs_of_an_aarch64_program(tmp_path: Path) -> None:
+    path = build(tmp_path, "program", "aarch64-linux-gnu-gcc", "-O2", code=CALLS)
+    found = stub_names(path)
+    with Binary.open(path) as binary:
+        disassembly = run("aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", path)
+        for name in ("puts@plt", "getenv@plt"):
+            assert re.search(rf"^0*{found[name] + binary.image_address:x} <{name}>:$", disassembly, re.M)
+
+
+def test_names_by_which_glibc_calls_itself_are_not_shown(tmp_path: Path) -> None:
+    code = """
+    int internal(int n) __asm__("__GI_public");
+    __attribute__((noinline)) int internal(int n) { return n * 3; }
+    extern int public(int n) __attribute__((alias("__GI_public")));
+    int alone(int n) __asm__("__GI_alone");
+    __attribute__((noinline)) int alone(int n) { return n * 5; }
+    int main(int argc, char **argv) { return public(argc) + alone(argc) + argv[0][0]; }
+    """
+    path = build(tmp_path, "program", "gcc", "-g", "-O2", code=code)
+    with Binary.open(path) as binary:
+        (public,) = Symbolizer().lookup(binary, address_of(binary, "public"))
+        (alone,) = Symbolizer().lookup(binary, address_of(binary, "__GI_alone"))
+    assert (public.function, public.raw_name) == ("public", "public")
+    assert alone.function == "alone"

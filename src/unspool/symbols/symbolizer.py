@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import NamedTuple
@@ -27,12 +27,14 @@ from unspool.symbols.debug_packages import install_command
 from unspool.symbols.debuginfod import DownloadError, Progress
 from unspool.symbols.demangle import demangle, is_mangled
 from unspool.symbols.dwarf_image import has_dwarf
+from unspool.symbols.plt_stubs import STUB, StubTable, plt_stubs
 from unspool.symbols.symcache import Place, Symcache
 from unspool.symbols.symcache_build import BuildError, Built, build, cached
 
 _DOWNLOADS = Kind("debuginfod", "1")
 _MISSES = Kind("debuginfod-misses", "1")
 _MISS_SECONDS = 24 * 3600
+_ALIAS = "__GI_"  # glibc's internal name of read is __GI_read
 _LOADED_AT_ONCE = 2  # files; for a while each takes several times the memory of its debug information
 
 
@@ -160,7 +162,7 @@ class Symbolizer:
             if not source.symcaches and ask_packages:
                 what = f"{binary.path}: no debug information, hence no files, lines and inlined calls"
                 notes.append(Note(what, install_command(binary.path)))
-            count = sum(len(table) for table in source.symbols)
+            count = sum(len(table) for table in source.symbols if not isinstance(table, StubTable))
             if not count and not source.symcaches:
                 notes.append(Note(f"{binary.path}: no symbols were found"))
             return Findings(source.debug_file, bool(source.symcaches), count, tuple(notes))
@@ -198,6 +200,10 @@ class Symbolizer:
             source.symcaches = built.symcaches
             if built.split:
                 source.notes.append(_split_note(built, source.debug_file or binary.path))
+        with suppress(BinaryError):  # which was told above
+            stubs = plt_stubs(binary)
+            if stubs is not None:
+                source.symbols.append(stubs)
         return source
 
     def _build(self, debug_file: Binary, binary: Binary, key: str | None, source: _Source) -> Built | None:
@@ -283,9 +289,11 @@ def _make_chain(source: _Source, place: int, symbol: int) -> Iterator[Location]:
     for depth, (raw_name, file, line) in enumerate(places):
         is_last = depth == len(places) - 1
         raw = _full_name(raw_name, name) if is_last else raw_name or None
-        yield Location(demangle(raw) if raw else None, raw, file, line or None, not is_last)
+        function = demangle(raw).removeprefix(_ALIAS) if raw else None
+        yield Location(function, raw, file, line or None, not is_last)
     if not places and name:
-        yield Location(demangle(name), name, None, None, False)
+        plain = name.removesuffix(STUB)
+        yield Location(demangle(plain) + name[len(plain) :], name, None, None, False)
 
 
 def _is_full(location: Location) -> bool:
@@ -295,9 +303,12 @@ def _is_full(location: Location) -> bool:
 def _full_name(name: str, symbol: str | None) -> str | None:
     """DWARF has no mangled name for C++ functions that other files can't call (static, or in a namespace
     without a name), only the last part of theirs: the symbol has all of it. It counts only if it ends in that
-    part: other code may bear the name of what it was split off or merged with."""
+    part: other code may bear the name of what it was split off or merged with. glibc's functions have names
+    there by which glibc itself calls them; others know them by the symbol's."""
     if not name or symbol is None:
         return name or symbol
+    if name.startswith(_ALIAS) and "." not in symbol:
+        return symbol
     mangled = symbol.split(".")[0]  # without ".cold", ".part.0", ...
     is_same = is_mangled(mangled) and re.search(rf"(?:^|::| ){re.escape(name)}(?:\(|$)", demangle(mangled))
     return mangled if is_same else name
