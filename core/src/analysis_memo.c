@@ -7,8 +7,17 @@
  */
 #include "analysis.h"
 #include "memory.h"
+#include "walk.h"
 
-enum { ASKS_CALLER = 1, ASKS_REACHES, ASKS_RECIPE, ASKS_PAST_TABLES, ASKS_NEVER_RETURNS, ASKS_RETURNS };
+enum {
+    ASKS_CALLER = 1,
+    ASKS_REACHES,
+    ASKS_RECIPE,
+    ASKS_PAST_TABLES,
+    ASKS_NEVER_RETURNS,
+    ASKS_RETURNS,
+    ASKS_OWN_FRAME
+};
 
 struct question {
     uint64_t words[5];   /* what is asked, pc, and what else matters */
@@ -105,7 +114,7 @@ bool code_never_returns(const struct code *code, uint64_t pc) {
     return result;
 }
 
-bool code_returns(const struct code *code, const struct code_place *place, uint64_t caller_sp) {
+static bool returns_from(const struct code *code, const struct code_place *place, uint64_t caller_sp) {
     const struct question question = {
         {ASKS_RETURNS, place->pc, place->function_end, place->fp - place->sp, caller_sp - place->sp},
         code->memory->slots_read};
@@ -114,6 +123,24 @@ bool code_returns(const struct code *code, const struct code_place *place, uint6
         return answer->result;
     bool result = follow_to_return(code, place, caller_sp);
     keep(code, answer, &question, result, &no_recipe);
+    return result;
+}
+
+/* Most functions find their return by sp alone; what else happens to be in fp would make each question
+ * another. */
+bool code_returns(const struct code *code, const struct code_place *place, uint64_t caller_sp) {
+    struct code_place by_sp = *place;
+    by_sp.fp = 0;
+    return returns_from(code, &by_sp, caller_sp) || (place->fp && returns_from(code, place, caller_sp));
+}
+
+enum own_frame own_frame(const struct code *code, uint64_t pc) {
+    const struct question question = {{ASKS_OWN_FRAME, pc}, code->memory->slots_read};
+    struct unspool_answer *answer = place_of_answer(code, &question);
+    if (is_answered(answer, &question))
+        return answer->result;
+    enum own_frame result = follow_own_frame(code, pc);
+    keep(code, answer, &question, (uint8_t)result, &no_recipe);
     return result;
 }
 

@@ -86,7 +86,7 @@ static bool follow_way(const struct code *code, struct ways *ways, struct way at
     return true;
 }
 
-enum own_frame own_frame(const struct code *code, uint64_t pc) {
+enum own_frame follow_own_frame(const struct code *code, uint64_t pc) {
     struct ways ways = {.way = {{pc, 0}}, .count = 1};
     uint32_t left = INSTRUCTIONS, least = FRAME_UNTOUCHED;
     while (ways.next < ways.count)

@@ -137,6 +137,7 @@ enum own_frame {
     FRAME_UNTOUCHED,
 };
 enum own_frame own_frame(const struct code *code, uint64_t pc);
+enum own_frame follow_own_frame(const struct code *code, uint64_t pc); /* anew, as in analysis.h */
 
 /* root_code.c: the file says that the stack ends here, and it does, except in what stands behind _start in
  * its FDE: glibc's __wrap_main on aarch64, which is called and goes on to main. */
