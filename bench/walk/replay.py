@@ -132,12 +132,13 @@ def perf_script(workload: Workload, fields: str) -> tuple[float, str]:
 
 
 def replay_perf(workload: Workload) -> Result:
-    """What perf script takes more when it prints call chains; every run is cold."""
+    """What perf script takes more when it prints call chains than it takes at least without; every run is
+    cold."""
     result = Result()
+    without = [perf_script(workload, "comm,tid,time")[0] for _ in range(REPETITIONS)]
     for _ in range(REPETITIONS):
-        without, _ = perf_script(workload, "comm,tid,time")
-        with_chains, text = perf_script(workload, "comm,tid,time,ip")
-        result.cold.append(with_chains - without)
+        spent, text = perf_script(workload, "comm,tid,time,ip")
+        result.cold.append(spent - min(without))
     lines = text.splitlines()
     result.frames = sum(line.startswith((" ", "\t")) and not KERNEL_FRAME.match(line) for line in lines)
     return result
