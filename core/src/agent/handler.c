@@ -16,6 +16,7 @@
 #include "state.h"
 
 #define SHARE_OF_HANDLERS 5       /* one part in so many of a thread's CPU time goes into samples at most */
+#define SHORT_STACK 64            /* frames */
 #define NO_SUCH_PROCESS (-3)      /* -ESRCH */
 #define GET_THREAD_POINTER 0x1003 /* ARCH_GET_FS */
 
@@ -320,7 +321,16 @@ static void read_times(struct session_record *about) {
     about->system_time = (uint64_t)usage[2] * NANOSECONDS + (uint64_t)usage[3] * 1000;
 }
 
-static void take_sample(struct workspace *workspace, uint64_t time, uint64_t cpu_time) {
+/* To the root, by rules alone, and few frames: the walk took some µs, which no rate makes too much. */
+static bool was_short(const struct unspool_stack *stack) {
+    uint8_t others = 0;
+    for (uint64_t i = 0; i < stack->count && i < SHORT_STACK; i++)
+        others |= stack->how[i] > UNSPOOL_HOW_CFI;
+    return stack->end == UNSPOOL_END_ROOT && stack->count <= SHORT_STACK && !others;
+}
+
+/* True: it may have taken long. */
+static bool take_sample(struct workspace *workspace, uint64_t time, uint64_t cpu_time) {
     struct unspool_stack stack = {
         .addresses = workspace->addresses,
         .how = workspace->how,
@@ -341,6 +351,7 @@ static void take_sample(struct workspace *workspace, uint64_t time, uint64_t cpu
     about.frame_count = (uint32_t)stack.count;
     write_record(workspace, &stack, &about);
     tell_unknown_code(about.epoch, about.end);
+    return !was_short(&stack);
 }
 
 /* The session is over, or the unspool process has died without saying so. */
@@ -362,8 +373,7 @@ void handler_main(struct workspace *workspace) {
     }
     if (cpu_time < workspace->slot->resume_at) {
         count_lost(workspace->area, SESSION_LOST_TOO_SLOW);
-    } else {
-        take_sample(workspace, time, cpu_time);
+    } else if (take_sample(workspace, time, cpu_time)) {
         workspace->slot->resume_at = cpu_time + (read_clock(CLOCK_OF_THREAD) - cpu_time) * SHARE_OF_HANDLERS;
     }
     serve_requests(header, workspace->area);
