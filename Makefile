@@ -16,7 +16,7 @@ SOAK_SECONDS := 1800
 CORE_SOURCES = $(wildcard core/src/*.[chS] core/src/agent/*.[chS] core/include/*.h)
 C_FILES = $(shell find core tests bench -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle oracle-aarch64 proof stack-proof perf-proof record-proof program-proof soak fuzz-smoke bench bench-stack bench-overhead bench-import bench-viewer bench-walk format clean
+.PHONY: help setup test lint core-tests core-tests-threads core-tests-aarch64 pytest demo oracle oracle-aarch64 proof stack-proof perf-proof record-proof live-proof program-proof soak fuzz-smoke bench bench-stack bench-overhead bench-import bench-viewer bench-walk format clean
 .PHONY: run-packages test-packages
 
 help: ## List the targets
@@ -73,6 +73,10 @@ perf-proof: setup ## Look at every stack of real recordings of perf
 
 record-proof: setup ## Compare the shares of time in recordings with what programs measure themselves
 	$(PYTHON) -m tests.proof.record_proof
+
+live-proof: setup ## Compare the shares of time by perf events with those from inside, of real programs
+	@scripts/system-packages stack-proof
+	$(PYTHON) -m tests.proof.live_proof --write-docs
 
 program-proof: setup ## Record real servers and programs, tell how many stacks are complete, write docs/programs.md
 	@scripts/system-packages stack-proof

@@ -165,7 +165,8 @@ def write_docs(results: list[Result]) -> None:
         f"| {len(r.impossible) or 'none'} |\n"
         for r in results
     ]
-    DOCUMENT.write_text(HEAD + "".join(rows))
+    others = DOCUMENT.read_text().partition("\n## ")  # what live_proof.py has written
+    DOCUMENT.write_text(HEAD + "".join(rows) + "".join(others[1:]))
 
 
 def main(runs: int) -> int:
