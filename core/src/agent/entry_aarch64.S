@@ -8,6 +8,18 @@
     .text
     .hidden agent_signal_entry, handler_enter, handler_main, handler_leave, agent_foreign_signal
 
+    .macro give_back_registers /* and the frame */
+    ldp x19, x20, [sp, #16]
+    ldr x21, [sp, #32]
+    ldp x29, x30, [sp], #48
+    .cfi_restore x29
+    .cfi_restore x30
+    .cfi_restore x19
+    .cfi_restore x20
+    .cfi_restore x21
+    .cfi_def_cfa sp, 0
+    .endm
+
     .globl agent_signal_entry
     .type agent_signal_entry, %function
 agent_signal_entry: /* (signal, info, context) */
@@ -40,31 +52,15 @@ agent_signal_entry: /* (signal, info, context) */
     mov x0, x19
     bl handler_leave
 .Lleave:
-    ldp x19, x20, [sp, #16]
-    ldr x21, [sp, #32]
     .cfi_remember_state
-    ldp x29, x30, [sp], #48
-    .cfi_restore x29
-    .cfi_restore x30
-    .cfi_restore x19
-    .cfi_restore x20
-    .cfi_restore x21
-    .cfi_def_cfa sp, 0
+    give_back_registers
     ret
 .Lforeign:
     .cfi_restore_state
     mov w0, w19
     mov x1, x20
     mov x2, x21
-    ldp x19, x20, [sp, #16]
-    ldr x21, [sp, #32]
-    ldp x29, x30, [sp], #48
-    .cfi_restore x29
-    .cfi_restore x30
-    .cfi_restore x19
-    .cfi_restore x20
-    .cfi_restore x21
-    .cfi_def_cfa sp, 0
+    give_back_registers
     b agent_foreign_signal
     .cfi_endproc
     .size agent_signal_entry, . - agent_signal_entry

@@ -11,6 +11,18 @@
     .hidden agent_signal_entry, __restore_rt, handler_enter, handler_main, handler_leave
     .hidden agent_foreign_signal
 
+    .macro give_back_registers /* and the frame */
+    movq -8(%rbp), %rbx
+    movq -16(%rbp), %r12
+    movq -24(%rbp), %r13
+    leave
+    .cfi_restore rbp
+    .cfi_restore rbx
+    .cfi_restore r12
+    .cfi_restore r13
+    .cfi_def_cfa rsp, 8
+    .endm
+
     .globl agent_signal_entry
     .type agent_signal_entry, @function
 agent_signal_entry: /* (signal, info, context) */
@@ -45,31 +57,15 @@ agent_signal_entry: /* (signal, info, context) */
     movq %rbx, %rdi
     call handler_leave
 .Lleave:
-    movq -8(%rbp), %rbx
-    movq -16(%rbp), %r12
-    movq -24(%rbp), %r13
     .cfi_remember_state
-    leave
-    .cfi_restore rbp
-    .cfi_restore rbx
-    .cfi_restore r12
-    .cfi_restore r13
-    .cfi_def_cfa rsp, 8
+    give_back_registers
     ret
 .Lforeign:
     .cfi_restore_state
     movl %ebx, %edi
     movq %r12, %rsi
     movq %r13, %rdx
-    movq -8(%rbp), %rbx
-    movq -16(%rbp), %r12
-    movq -24(%rbp), %r13
-    leave
-    .cfi_restore rbp
-    .cfi_restore rbx
-    .cfi_restore r12
-    .cfi_restore r13
-    .cfi_def_cfa rsp, 8
+    give_back_registers
     jmp agent_foreign_signal
     .cfi_endproc
     .size agent_signal_entry, . - agent_signal_entry

@@ -317,35 +317,38 @@ static void take_arguments(char **arguments, const char *first, size_t count, va
         arguments[i] = va_arg(*list, char *);
 }
 
+/* For execl and its like. */
+static int exec_list(enum start_kind kind, const char *path, const char *first, va_list *list,
+                     bool has_environment) {
+    size_t count = count_arguments(*list);
+    char *arguments[count];
+    take_arguments(arguments, first, count, list);
+    char *const *environment = has_environment ? va_arg(*list, char *const *) : environ;
+    return start_program((struct start){.kind = kind, .path = path, .arguments = arguments}, environment);
+}
+
 HOOK int execl(const char *path, const char *first, ...) {
     va_list list;
     va_start(list, first);
-    size_t count = count_arguments(list);
-    char *arguments[count];
-    take_arguments(arguments, first, count, &list);
+    int result = exec_list(EXECVE, path, first, &list, false);
     va_end(list);
-    return execv(path, arguments);
+    return result;
 }
 
 HOOK int execlp(const char *file, const char *first, ...) {
     va_list list;
     va_start(list, first);
-    size_t count = count_arguments(list);
-    char *arguments[count];
-    take_arguments(arguments, first, count, &list);
+    int result = exec_list(EXECVPE, file, first, &list, false);
     va_end(list);
-    return execvp(file, arguments);
+    return result;
 }
 
 HOOK int execle(const char *path, const char *first, ...) {
     va_list list;
     va_start(list, first);
-    size_t count = count_arguments(list);
-    char *arguments[count];
-    take_arguments(arguments, first, count, &list);
-    char *const *environment = va_arg(list, char *const *);
+    int result = exec_list(EXECVE, path, first, &list, true);
     va_end(list);
-    return execve(path, arguments, environment);
+    return result;
 }
 
 /* ------------------------------------------------------------------ spawn */
