@@ -56,7 +56,7 @@ _LOST_WORDS = {
     LostReason.NO_WORKSPACE: "128 other threads of the process were being sampled at that moment",
     LostReason.NO_SLOT: "the thread was not known yet, or is one of more than 4,096",
     LostReason.NO_MODULES: "it was not known yet which code is where",
-    LostReason.TOO_SLOW: "left out after a slow one, so that sampling takes a fifth of a thread's time at most",
+    LostReason.TOO_SLOW: "left out after a slow one: sampling takes a fifth of a thread's time at most",
 }
 _NOTE_WORDS = {
     Note.OWN_HANDLER: "the program uses SIGPROF itself; its handler is called for its own signals",
