@@ -95,7 +95,8 @@ bool follow_to_no_return(const struct code *code, uint64_t pc) {
     return !find_caller(&a) && !a.has_caller && !a.saw_open_path;
 }
 
-bool follow_to_return(const struct code *code, const struct code_place *place, uint64_t caller_sp) {
+bool follow_to_return(const struct code *code, const struct code_place *place, uint64_t caller_sp,
+                      bool *by_fp) {
     struct analysis a;
     begin_analysis(&a, code, place->pc, true, true);
     a.seeks = SEEKS_RETURN;
@@ -103,7 +104,9 @@ bool follow_to_return(const struct code *code, const struct code_place *place, u
     a.sp_at_start = place->sp;
     a.fp_at_start = place->fp;
     a.function_end = place->function_end;
-    return reaches_goal(&a);
+    bool found = reaches_goal(&a);
+    *by_fp = a.saw_return_by_fp;
+    return found;
 }
 
 bool follow_to_place(const struct code *code, uint64_t entry, uint64_t pc) {

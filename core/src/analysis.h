@@ -76,7 +76,9 @@ bool follow_to_place(const struct code *code, uint64_t entry, uint64_t pc);
 bool follow_from_entry(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
 bool follow_past_tables(const struct code *code, uint64_t entry, uint64_t pc, struct frame_recipe *recipe);
 bool follow_to_no_return(const struct code *code, uint64_t pc);
-bool follow_to_return(const struct code *code, const struct code_place *place, uint64_t caller_sp);
+/* *by_fp: another fp may make another answer. */
+bool follow_to_return(const struct code *code, const struct code_place *place, uint64_t caller_sp,
+                      bool *by_fp);
 
 /* PLT stubs and the like, matched byte for byte: true when pc is inside one. */
 bool plt_recipe(const struct code *code, uint64_t pc, struct frame_recipe *recipe);

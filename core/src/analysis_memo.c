@@ -6,6 +6,7 @@
  * file brings (code that is made at run time changes), unless they rest on what a PLT slot held.
  */
 #include "analysis.h"
+#include "exact.h"
 #include "memory.h"
 #include "walk.h"
 
@@ -16,7 +17,8 @@ enum {
     ASKS_PAST_TABLES,
     ASKS_NEVER_RETURNS,
     ASKS_RETURNS,
-    ASKS_OWN_FRAME
+    ASKS_OWN_FRAME,
+    ASKS_PLAIN_ROW
 };
 
 struct question {
@@ -114,24 +116,31 @@ bool code_never_returns(const struct code *code, uint64_t pc) {
     return result;
 }
 
-static bool returns_from(const struct code *code, const struct code_place *place, uint64_t caller_sp) {
-    const struct question question = {
-        {ASKS_RETURNS, place->pc, place->function_end, place->fp - place->sp, caller_sp - place->sp},
-        code->memory->slots_read};
+enum { IS_FOUND = 1, IS_BY_FP = 2 };
+
+static bool returns_from(const struct code *code, const struct code_place *place, uint64_t caller_sp,
+                         bool *by_fp) {
+    const struct question question = {{ASKS_RETURNS, place->pc, place->function_end,
+                                       place->fp ? place->fp - place->sp : UINT64_MAX, caller_sp - place->sp},
+                                      code->memory->slots_read};
     struct unspool_answer *answer = place_of_answer(code, &question);
-    if (is_answered(answer, &question))
-        return answer->result;
-    bool result = follow_to_return(code, place, caller_sp);
-    keep(code, answer, &question, result, &no_recipe);
-    return result;
+    if (is_answered(answer, &question)) {
+        *by_fp = answer->result & IS_BY_FP;
+        return answer->result & IS_FOUND;
+    }
+    bool found = follow_to_return(code, place, caller_sp, by_fp);
+    keep(code, answer, &question, (uint8_t)((found ? IS_FOUND : 0) | (*by_fp ? IS_BY_FP : 0)), &no_recipe);
+    return found;
 }
 
 /* Most functions find their return by sp alone; what else happens to be in fp would make each question
  * another. */
 bool code_returns(const struct code *code, const struct code_place *place, uint64_t caller_sp) {
     struct code_place by_sp = *place;
+    bool by_fp;
     by_sp.fp = 0;
-    return returns_from(code, &by_sp, caller_sp) || (place->fp && returns_from(code, place, caller_sp));
+    return returns_from(code, &by_sp, caller_sp, &by_fp) ||
+           (by_fp && returns_from(code, place, caller_sp, &by_fp));
 }
 
 enum own_frame own_frame(const struct code *code, uint64_t pc) {
@@ -152,4 +161,24 @@ bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc) {
     bool result = follow_to_place(code, entry, pc);
     keep(code, answer, &question, result, &no_recipe);
     return result;
+}
+
+bool plain_row(const struct code *code, uint64_t lookup, const struct unspool_module *module,
+               struct frame_recipe *recipe, bool *may_overwrite_itself) {
+    enum { IS_PLAIN = 1, MAY_OVERWRITE = 2 };
+    const struct question question = {{ASKS_PLAIN_ROW, lookup}, code->memory->slots_read};
+    struct unspool_answer *answer = place_of_answer(code, &question);
+    if (!answer) /* to find out takes as long as to take the step */
+        return false;
+    if (!is_answered(answer, &question)) {
+        *recipe = (struct frame_recipe){0};
+        bool plain = exact_row_recipe(code->unwinder->arch, module->table, lookup - module->image_base,
+                                      recipe, may_overwrite_itself);
+        keep(code, answer, &question,
+             (uint8_t)(plain ? IS_PLAIN | (*may_overwrite_itself ? MAY_OVERWRITE : 0) : 0), recipe);
+        return plain;
+    }
+    *recipe = kept_recipe(answer);
+    *may_overwrite_itself = answer->result & MAY_OVERWRITE;
+    return answer->result & IS_PLAIN;
 }

@@ -224,3 +224,38 @@ enum exact_status exact_step(const struct exact_input *input, struct unspool_reg
         *registers = after;
     return status;
 }
+
+/* Where the frame's memory is by a recipe, offset from the CFA. */
+static struct frame_value at_cfa(const struct frame_recipe *recipe, int64_t offset) {
+    return (struct frame_value){recipe->sp.kind == VALUE_FP ? VALUE_AT_FP : VALUE_AT_SP,
+                                recipe->sp.offset + offset};
+}
+
+bool exact_row_recipe(uint32_t arch, const struct unspool_table *table, uint64_t lookup_address,
+                      struct frame_recipe *recipe, bool *may_overwrite_itself) {
+    const struct exact_input input = {.arch = arch, .table = table, .lookup_address = lookup_address};
+    struct cfi_program program;
+    struct cfi_machine machine;
+    struct exact_result result = {0};
+    if (!find_row(&input, &program, &machine, &result))
+        return false;
+    const struct cfi_rules *rules = &machine.rules;
+    uint32_t ra = program.return_address_register, fp = fp_register(arch);
+    uint32_t usual_ra = arch == UNSPOOL_AARCH64 ? UNSPOOL_AARCH64_LR : UNSPOOL_X86_64_PC;
+    bool by_fp = rules->cfa_register == fp;
+    if ((program.flags & UNSPOOL_ROW_SIGNAL) || result.is_entered_from_plt || ra != usual_ra ||
+        rules->cfa_is_expression || (!by_fp && rules->cfa_register != sp_register(arch)) ||
+        rules->kind[sp_register(arch)] != UNSPOOL_EXACT_UNSPECIFIED ||
+        rules->kind[ra] != UNSPOOL_EXACT_OFFSET)
+        return false;
+    recipe->sp = (struct frame_value){by_fp ? VALUE_FP : VALUE_SP, rules->cfa_offset};
+    recipe->return_address = at_cfa(recipe, rules->value[ra].number);
+    if (rules->kind[fp] == UNSPOOL_EXACT_OFFSET)
+        recipe->fp = at_cfa(recipe, rules->value[fp].number);
+    else if (rules->kind[fp] == UNSPOOL_EXACT_SAME || rules->kind[fp] == UNSPOOL_EXACT_UNSPECIFIED)
+        recipe->fp.kind = VALUE_FP;
+    else if (rules->kind[fp] != UNSPOOL_EXACT_UNDEFINED)
+        return false;
+    *may_overwrite_itself = result.may_overwrite_itself;
+    return true;
+}

@@ -4,6 +4,7 @@
 #ifndef UNSPOOL_EXACT_H
 #define UNSPOOL_EXACT_H
 
+#include "analysis.h"
 #include "memory.h"
 #include "unwind_table.h"
 
@@ -45,6 +46,12 @@ struct exact_result {
  * registers are unchanged. */
 enum exact_status exact_step(const struct exact_input *input, struct unspool_registers *registers,
                              struct exact_result *result);
+
+/* Whether the row that holds at a relative lookup address says of a caller's pc, sp and fp only what a rule
+ * could say: then that, as a recipe. It is EXACT for other registers' sake, or since the function may
+ * overwrite its frame. */
+bool exact_row_recipe(uint32_t arch, const struct unspool_table *table, uint64_t lookup_address,
+                      struct frame_recipe *recipe, bool *may_overwrite_itself);
 
 /* The operations that all expressions of one step may take together (real ones: a dozen each). */
 #define EXPRESSION_STEPS 4096

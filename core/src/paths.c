@@ -150,12 +150,12 @@ static enum path_result end_at_return(struct analysis *a, const struct stack_sta
 }
 
 /* A path has come to a return: is it the one that is sought? */
-static enum path_result reach_return(const struct analysis *a, const struct stack_state *state,
-                                     uint32_t popped) {
+static enum path_result reach_return(struct analysis *a, const struct stack_state *state, uint32_t popped) {
     struct state_value sp = state->registers[REGISTER_SP];
     uint64_t base = sp.kind == VALUE_SP ? a->sp_at_start : a->fp_at_start;
     if (sp.kind != VALUE_SP && sp.kind != VALUE_FP)
         return PATH_DONE;
+    a->saw_return_by_fp |= sp.kind == VALUE_FP;
     return base + (uint64_t)(int64_t)sp.offset + popped == a->goal ? PATH_GOAL : PATH_DONE;
 }
 

@@ -53,6 +53,7 @@ struct analysis {
     struct stack_state table_state;     /* at a jump that can't be followed */
 
     bool has_caller, saw_return, saw_open_path;
+    bool saw_return_by_fp;                     /* SEEKS_RETURN: one where sp is known by fp alone */
     bool calls_return;                         /* all that were stepped over */
     struct state_value return_address, sp, fp; /* the caller's */
 

@@ -238,6 +238,43 @@ static enum call_match match_overwritten(const struct code *code, const struct f
                : CALL_ELSEWHERE;
 }
 
+/* exact_step for a caller where the row is a plain one and nothing but pc, sp and fp is followed. False: it
+ * can't be taken so. */
+static bool step_plainly(const struct code *code, const struct unspool_module *module,
+                         const struct frame *frame, struct unspool_registers *registers,
+                         struct exact_result *result, enum exact_status *status) {
+    struct frame_recipe recipe;
+    struct cfi_program program;
+    uint64_t lookup = lookup_address(frame);
+    if (frame->all || frame->is_interrupted ||
+        !plain_row(code, lookup, module, &recipe, &result->may_overwrite_itself) ||
+        (recipe.sp.kind == VALUE_FP && !frame->fp_is_known) ||
+        !table_find_program(module->table, lookup - module->image_base, &program))
+        return false;
+    uint32_t arch = code->unwinder->arch;
+    uint64_t base = recipe.sp.kind == VALUE_FP ? frame->fp : frame->sp, fp = frame->fp;
+    uint64_t places[] = {base + (uint64_t)recipe.return_address.offset, base + (uint64_t)recipe.fp.offset};
+    bool has_slot = recipe.fp.kind == VALUE_AT_SP || recipe.fp.kind == VALUE_AT_FP;
+    bool fp_is_known = has_slot || (recipe.fp.kind == VALUE_FP && frame->fp_is_known);
+    result->function = module->image_base + program.start;
+    result->function_end = module->image_base + program.end;
+    result->cfa = base + (uint64_t)recipe.sp.offset;
+    *status = EXACT_UNREADABLE;
+    result->bad_address = places[0];
+    if (!memory_read_u64(code->memory, places[0], &registers->value[pc_register(arch)]))
+        return true;
+    result->bad_address = places[1];
+    if (has_slot && !memory_read_u64(code->memory, places[1], &fp))
+        return true;
+    registers->value[sp_register(arch)] = result->cfa;
+    registers->value[fp_register(arch)] = fp;
+    registers->known = (uint64_t)1 << pc_register(arch) | (uint64_t)1 << sp_register(arch) |
+                       (uint64_t)fp_is_known << fp_register(arch);
+    registers->pc_is_return_address = 1;
+    *status = EXACT_OK;
+    return true;
+}
+
 static enum step_result step_exactly(const struct code *code, const struct unspool_module *module,
                                      struct frame *frame, struct step *step) {
     const struct unspool_unwinder *unwinder = code->unwinder;
@@ -251,7 +288,9 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     };
     struct unspool_registers registers = frame_registers(unwinder->arch, frame);
     struct exact_result result = {0};
-    enum exact_status status = exact_step(&input, &registers, &result);
+    enum exact_status status;
+    if (!step_plainly(code, module, frame, &registers, &result, &status))
+        status = exact_step(&input, &registers, &result);
     if (result.is_context)
         return step_by_other_register(code, &result, frame, step);
     switch (status) {

@@ -126,6 +126,10 @@ enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame
  * return of longjmp: all is as at the destination then, and no code tells whether it was the caller. */
 bool may_have_leapt(const struct code *code, uint64_t pc);
 
+/* analysis_memo.c: exact_row_recipe, if its answer can be kept. lookup: an address in module. */
+bool plain_row(const struct code *code, uint64_t lookup, const struct unspool_module *module,
+               struct frame_recipe *recipe, bool *may_overwrite_itself);
+
 /* epilogue.c: aarch64: the unwind table says of address what holds at a function's first instruction. */
 bool is_function_entry(const struct code *code, uint64_t address);
 
