@@ -75,10 +75,21 @@ static bool may_make_thread(const struct scan *scan) {
            (memcmp(scan->bytes, compare, 4) == 0 || (scan->bytes[3] == 0xb4 && !(scan->bytes[0] & 0x1f)));
 }
 
+/* Goes to the next instruction that may write sp. */
+static void skip_plain(struct scan *scan) {
+    size_t length;
+    while (scan->arch == UNSPOOL_X86_64 && (length = x86_64_plain_length(scan->bytes, scan->size)) != 0) {
+        scan->bytes += length;
+        scan->address += length;
+        scan->size -= length;
+    }
+}
+
 static bool code_changes_frame(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
     struct scan scan = begin_scan(input, start, end);
     struct instruction instruction;
-    while (next_instruction(&scan, &instruction))
+    skip_plain(&scan);
+    for (; next_instruction(&scan, &instruction); skip_plain(&scan))
         if (moves_sp(&instruction) || (input->arch == UNSPOOL_AARCH64 && changes_lr(&instruction)) ||
             may_make_thread(&scan))
             return true;
@@ -114,9 +125,11 @@ enum { SAVING_CODE = 64 };
 bool code_saves_late(const struct unspool_compile_input *input, const struct cfi_program *program,
                      uint64_t row_start) {
     uint64_t size = row_start - program->start < SAVING_CODE ? row_start - program->start : SAVING_CODE;
-    struct scan scan = begin_scan(input, row_start - size, row_start);
     struct instruction instruction;
-    if (input->arch != UNSPOOL_AARCH64 || scan.size == 0)
+    if (input->arch != UNSPOOL_AARCH64)
+        return false;
+    struct scan scan = begin_scan(input, row_start - size, row_start);
+    if (scan.size == 0)
         return false;
     while (next_instruction(&scan, &instruction))
         for (uint32_t i = 0; i < instruction.effect_count; i++)

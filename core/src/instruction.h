@@ -63,6 +63,10 @@ struct instruction {
 void x86_64_decode(const uint8_t *bytes, size_t size, uint64_t address, struct instruction *out);
 void aarch64_decode(const uint8_t *bytes, size_t size, uint64_t address, struct instruction *out);
 
+/* The length of an instruction that is quickly seen to be one that does not write sp; 0: x86_64_decode tells.
+ */
+size_t x86_64_plain_length(const uint8_t *bytes, size_t size);
+
 /* For the decoders: appends an effect. What does not fit makes the instruction INVALID. */
 static inline void instruction_effect(struct instruction *out, struct stack_effect effect) {
     if (out->effect_count == INSTRUCTION_EFFECTS) {

@@ -113,12 +113,17 @@ bool cut_into_pieces(const struct vector *fdes, const struct unspool_section *se
     struct vector eh_frame = {0};
     struct vector debug_frame = {0};
     bool *wanted = calloc(fdes->count + 1, sizeof *wanted);
-    for (size_t i = 0; wanted && i < fdes->count; i++)
+    size_t count = 0; /* of those in .eh_frame */
+    for (size_t i = 0; wanted && i < fdes->count; i++) {
         wanted[i] = sections[all[i].section].kind == UNSPOOL_EH_FRAME;
-    bool ok = wanted && sweep(fdes, wanted, problems, &eh_frame);
+        count += wanted[i];
+    }
+    bool is_all = count == fdes->count;
+    bool ok = wanted && sweep(fdes, wanted, problems, is_all ? pieces : &eh_frame);
     for (size_t i = 0; ok && i < fdes->count; i++)
-        wanted[i] = sections[all[i].section].kind != UNSPOOL_EH_FRAME;
-    ok = ok && sweep(fdes, wanted, problems, &debug_frame) && merge(&eh_frame, &debug_frame, pieces);
+        wanted[i] = !wanted[i];
+    ok = ok &&
+         (is_all || (sweep(fdes, wanted, problems, &debug_frame) && merge(&eh_frame, &debug_frame, pieces)));
     free(wanted);
     free(eh_frame.items);
     free(debug_frame.items);

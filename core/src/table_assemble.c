@@ -13,25 +13,18 @@ static void choose_pages(struct unspool_table *header, uint32_t last_row) {
     header->page_count = header->row_count ? (last_row >> header->page_shift) + 1 : 0;
 }
 
-static void fill_rows(struct unspool_table *table, const struct built_row *built) {
-    uint32_t *rows = (uint32_t *)((uint8_t *)table + table->rows);
-    uint16_t *row_rules = (uint16_t *)((uint8_t *)table + table->row_rules);
-    for (uint32_t i = 0; i < table->row_count; i++) {
-        rows[i] = built[i].from_base;
-        row_rules[i] = built[i].rule;
-    }
-}
-
+/* Backwards, so that the first row of each page stays, and with few branches: no processor could guess them.
+ */
 static void fill_pages(struct unspool_table *table) {
     const uint32_t *rows = table_part(table, table->rows);
     uint32_t *pages = (uint32_t *)((uint8_t *)table + table->pages);
-    uint32_t row = 0;
-    for (uint32_t page = 0; page < table->page_count; page++) {
-        while (row < table->row_count && rows[row] >> table->page_shift < page)
-            row++;
-        pages[page] = row;
-    }
-    pages[table->page_count] = table->row_count;
+    for (uint32_t page = 0; page <= table->page_count; page++)
+        pages[page] = table->row_count;
+    for (uint32_t row = table->row_count; row-- > 0;)
+        pages[rows[row] >> table->page_shift] = row;
+    uint32_t next = table->row_count;
+    for (uint32_t page = table->page_count; page-- > 0;)
+        pages[page] = next = pages[page] < next ? pages[page] : next;
 }
 
 static void copy_part(struct unspool_table *table, uint64_t part, const struct vector *vector, size_t size) {
@@ -41,7 +34,7 @@ static void copy_part(struct unspool_table *table, uint64_t part, const struct v
 
 struct unspool_table *table_assemble(const struct builder *builder) {
     const struct unspool_compile_input *input = builder->reader.input;
-    const struct built_row *rows = builder->rows.items;
+    const uint32_t *rows = builder->rows.items;
     struct unspool_table header = {
         .magic = TABLE_MAGIC,
         .version = TABLE_VERSION,
@@ -50,21 +43,22 @@ struct unspool_table *table_assemble(const struct builder *builder) {
         .image_address = input->image_address,
         .entry = input->entry_address ? input->entry_address - input->image_address : TABLE_NO_ENTRY,
         .row_count = (uint32_t)builder->rows.count,
-        .rule_count = (uint32_t)builder->rules.count,
-        .saved_count = (uint32_t)builder->saved.count,
+        .rule_count = (uint32_t)builder->rules.items.count,
+        .saved_count = (uint32_t)builder->saved.items.count,
         .function_count = (uint32_t)builder->functions.count,
         .program_bytes = builder->programs.count,
     };
-    choose_pages(&header, header.row_count ? rows[header.row_count - 1].from_base : 0);
+    choose_pages(&header, header.row_count ? rows[header.row_count - 1] : 0);
     if (!table_place(&header))
         return NULL;
     struct unspool_table *table = calloc(1, header.size);
     if (!table)
         return NULL;
     *table = header;
-    fill_rows(table, rows);
-    copy_part(table, table->rules, &builder->rules, sizeof(struct rule));
-    copy_part(table, table->saved, &builder->saved, sizeof(struct saved_set));
+    copy_part(table, table->rows, &builder->rows, sizeof(uint32_t));
+    copy_part(table, table->row_rules, &builder->row_rules, sizeof(uint16_t));
+    copy_part(table, table->rules, &builder->rules.items, sizeof(struct rule));
+    copy_part(table, table->saved, &builder->saved.items, sizeof(struct saved_set));
     copy_part(table, table->functions, &builder->functions, sizeof(struct exact_function));
     copy_part(table, table->programs, &builder->programs, 1);
     fill_pages(table);

@@ -11,13 +11,9 @@
 #include "table_builder.h"
 
 #define ADDRESS_LIMIT ((uint64_t)UINT32_MAX)
-#define MAX_RULES 65535u
 /* Running programs may take this many times the sections' size: real files stay below once. More is
  * a file made to be slow: pieces of one huge FDE, or a huge CIE, run again and again. */
 #define WORK_FACTOR 16
-#define HASH_SLOTS (1u << 17) /* twice MAX_RULES */
-/* More steps than any honest search takes; rules chosen to collide would make every search long. */
-#define HASH_STEPS 512
 /* What an EXACT rule keeps of the rule that it stands for. */
 #define EXACT_KEEPS (UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_DEBUG_FRAME)
 
@@ -36,38 +32,6 @@ static bool add_fde(void *context, const struct fde *fde) {
     if (added)
         *added = *fde;
     return added != NULL;
-}
-
-static inline uint32_t hash_bytes(const void *bytes, size_t size) {
-    uint64_t hash = 0;
-    for (size_t i = 0; i < size; i += 8) { /* sizes are multiples of 4 */
-        uint64_t word = 0;
-        memcpy(&word, (const uint8_t *)bytes + i, size - i < 8 ? 4 : 8);
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 32;
-    }
-    return (uint32_t)hash & (HASH_SLOTS - 1);
-}
-
-/* The number of an item equal to *item, added if it is new; -1 when there is no room. Inline, so that
- * the compiler knows the size. */
-static inline int32_t memoize(struct vector *vector, uint16_t *slots, const void *item, size_t size) {
-    uint32_t slot = hash_bytes(item, size);
-    for (uint32_t steps = 0; slots[slot]; slot = (slot + 1) & (HASH_SLOTS - 1)) {
-        if (++steps == HASH_STEPS)
-            return -1;
-        uint16_t number = (uint16_t)(slots[slot] - 1);
-        if (memcmp((const uint8_t *)vector->items + number * size, item, size) == 0)
-            return number;
-    }
-    if (vector->count == MAX_RULES)
-        return -1;
-    void *added = vector_add(vector, 1, size);
-    if (!added)
-        return -1;
-    memcpy(added, item, size);
-    slots[slot] = (uint16_t)vector->count;
-    return (int32_t)vector->count - 1;
 }
 
 /* Where a callee-saved register stands in a struct saved_set (unwind_table.h), or -1. */
@@ -170,7 +134,7 @@ static bool update_rule(struct builder *builder, const struct cfi_program *progr
         return false;
     int32_t saved = builder->last.saved;
     if (others || is_first)
-        saved = memoize(&builder->saved, builder->saved_slots, &builder->last_set, sizeof(struct saved_set));
+        saved = memoize(&builder->saved, &builder->last_set, sizeof(struct saved_set));
     if (saved < 0)
         return false;
     rule->saved = (uint16_t)saved;
@@ -201,18 +165,25 @@ static struct rule to_rule(struct builder *builder, const struct cfi_program *pr
 }
 
 static bool add_row(struct builder *builder, uint64_t address, uint16_t number) {
-    struct built_row *rows = builder->rows.items;
-    struct built_row *last = builder->rows.count ? &rows[builder->rows.count - 1] : NULL;
+    uint32_t *rows = builder->rows.items;
+    uint16_t *row_rules = builder->row_rules.items;
+    size_t count = builder->rows.count;
     uint32_t from_base = (uint32_t)(address - builder->base);
     /* Where a function starts matters when its rows are doubted. */
-    bool is_doubted = ((const struct rule *)builder->rules.items)[number].flags & UNSPOOL_ROW_DOUBTED;
-    if (last && last->rule == number && !is_doubted)
+    bool is_doubted = ((const struct rule *)builder->rules.items.items)[number].flags & UNSPOOL_ROW_DOUBTED;
+    if (count && row_rules[count - 1] == number && !is_doubted)
         return true;
-    if (!last || last->from_base != from_base)
-        last = vector_add(&builder->rows, 1, sizeof *last);
-    if (last)
-        *last = (struct built_row){from_base, number};
-    return last != NULL;
+    if (count && rows[count - 1] == from_base) {
+        row_rules[count - 1] = number;
+        return true;
+    }
+    rows = vector_add(&builder->rows, 1, sizeof *rows);
+    row_rules = vector_add(&builder->row_rules, 1, sizeof *row_rules);
+    if (!rows || !row_rules)
+        return false;
+    *rows = from_base;
+    *row_rules = number;
+    return true;
 }
 
 static bool keep_program(struct builder *builder, const struct piece *piece,
@@ -247,11 +218,11 @@ static bool keep_program(struct builder *builder, const struct piece *piece,
 
 /* The rule's number; out of numbers, that of the EXACT rule, which says everything more slowly. */
 static int32_t rule_number(struct builder *builder, const struct rule *rule) {
-    int32_t number = memoize(&builder->rules, builder->rule_slots, rule, sizeof *rule);
+    int32_t number = memoize(&builder->rules, rule, sizeof *rule);
     if (number >= 0)
         return number;
     struct rule exact = {.flags = (uint8_t)((rule->flags & EXACT_KEEPS) | UNSPOOL_ROW_EXACT)};
-    return memoize(&builder->rules, builder->rule_slots, &exact, sizeof exact);
+    return memoize(&builder->rules, &exact, sizeof exact);
 }
 
 /* The row start .. end. The very first instruction of a program has no caller, though its CFI may not
@@ -262,7 +233,7 @@ static bool add_rows(struct builder *builder, uint64_t start, uint64_t end, stru
     int32_t number = rule_number(builder, &rule);
     if (number < 0)
         return false;
-    if (((const struct rule *)builder->rules.items)[number].flags & UNSPOOL_ROW_EXACT) {
+    if (((const struct rule *)builder->rules.items.items)[number].flags & UNSPOOL_ROW_EXACT) {
         *needs_program = true;
         if (!can_keep_program)
             return add_row(builder, start, RULE_NONE);
@@ -284,6 +255,72 @@ static bool is_in_lr(const struct rule *rule, uint32_t arch) {
            RULE_RA(rule) == UNSPOOL_SAVED_SAME;
 }
 
+/* The number of an ordinary rule that says what a usual row says; -1: there is no more room for it. */
+static int32_t make_usual_rule(struct builder *builder, const struct usual_row *row) {
+    static const uint8_t saved[] = {USUAL_RBX, USUAL_R12, USUAL_R13, USUAL_R14, USUAL_R15};
+    struct saved_set set = {{0}};
+    for (size_t i = 0; i < sizeof saved; i++)
+        set.slot[i] = (int16_t)-(int16_t)(row->slots >> 8 * saved[i] & 0xff);
+    int32_t set_number = memoize(&builder->saved, &set, sizeof set);
+    if (set_number < 0)
+        return -1;
+    int16_t fp_slot = (int16_t)-(int16_t)(row->slots >> 8 * USUAL_RBP & 0xff);
+    struct rule rule = {
+        .cfa_offset = (int32_t)(row->cfa >> 1),
+        .ra_slot = -1,
+        .fp_slot = fp_slot,
+        .saved = (uint16_t)set_number,
+        .kind = RULE_KIND(row->cfa & 1 ? UNSPOOL_CFA_FP : UNSPOOL_CFA_SP, UNSPOOL_SAVED_AT_CFA,
+                          fp_slot ? UNSPOOL_SAVED_AT_CFA : UNSPOOL_SAVED_SAME),
+    };
+    return memoize(&builder->rules, &rule, sizeof rule);
+}
+
+static inline int32_t usual_rule_number(struct builder *builder, const struct usual_row *row) {
+    uint64_t hash = (row->slots ^ (uint64_t)row->cfa << 40) * 0x9e3779b97f4a7c15u;
+    struct usual_rule *kept = &builder->usual_rules[(hash ^ hash >> 32) >> 8 & (USUAL_SLOTS - 1)];
+    if (kept->number_plus_1 && kept->slots == row->slots && kept->cfa == row->cfa)
+        return (int32_t)kept->number_plus_1 - 1;
+    int32_t number = make_usual_rule(builder, row);
+    if (number >= 0)
+        *kept = (struct usual_rule){row->slots, row->cfa, (uint32_t)number + 1};
+    return number;
+}
+
+/* Whether a program begins as nearly all do; a CIE's instructions are run once for many programs. */
+static bool begins_as_usual(struct builder *builder, const struct cfi_program *program) {
+    struct beginning *kept = &builder->beginnings[(uintptr_t)program->initial / 4 % BEGINNINGS];
+    if (program->initial != kept->initial) {
+        kept->initial = program->initial;
+        kept->is_usual = cfi_begin(&builder->machine, program) == CFI_ROW &&
+                         usual_beginning(program, &builder->machine.rules);
+    }
+    return kept->is_usual;
+}
+
+/* Adds the rows of a program if all of it is usual; *is_done says whether. Not for that of the file's entry,
+ * nor for one whose rows may be doubted. */
+static bool add_usual_rows(struct builder *builder, const struct cfi_program *program, bool *is_done) {
+    uint64_t entry = builder->reader.input->entry_address - builder->reader.input->image_address;
+    *is_done = false;
+    if (!begins_as_usual(builder, program) ||
+        (builder->reader.input->entry_address && entry - program->start < program->end - program->start))
+        return true;
+    struct usual_row *rows = builder->usual_rows;
+    uint32_t count = usual_rows(program, rows);
+    for (uint32_t i = 0; i < count; i++) {
+        int32_t number = usual_rule_number(builder, &rows[i]);
+        if (number < 0)
+            return true;
+        builder->usual_numbers[i] = (uint16_t)number;
+    }
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < count; i++)
+        ok = add_row(builder, program->start + rows[i].start, builder->usual_numbers[i]);
+    *is_done = count != 0;
+    return ok;
+}
+
 /* Runs one piece's program and adds its rows, and a row that says nothing behind it. */
 static bool add_piece(struct builder *builder, const struct piece *piece) {
     const struct fde *fde = (const struct fde *)builder->fdes.items + piece->fde;
@@ -301,7 +338,11 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
     bool ok = true;
     bool is_whole = piece->start == program.start && piece->end == program.end;
     bool is_one_row = is_whole && cfi_is_one_row(&program);
-    bool is_doubted = is_whole && code_outruns_cfi(builder->reader.input, &program);
+    bool is_doubted = is_whole && code_outruns_cfi(builder->reader.input, &program), is_done = false;
+    if (is_whole && !is_doubted && !add_usual_rows(builder, &program, &is_done))
+        return false;
+    if (is_done)
+        return add_row(builder, piece->end, RULE_NONE);
     bool ends_context = is_one_row && code_ends_context(builder->reader.input, program.start, program.end);
     bool is_exact = cfi_is_entered_from_plt(&program, machine), passes_exceptions = false;
     bool is_saved = !is_whole;
@@ -341,16 +382,16 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
 /* Before anything else is memoized: rule 0, set 0, and the EXACT rules that overflow falls back to. */
 static bool add_first_rules(struct builder *builder) {
     struct saved_set same = {{0}};
-    if (memoize(&builder->saved, builder->saved_slots, &same, sizeof same) != 0)
+    if (memoize(&builder->saved, &same, sizeof same) != 0)
         return false;
     struct rule none = {.flags = UNSPOOL_ROW_NONE};
-    if (memoize(&builder->rules, builder->rule_slots, &none, sizeof none) != RULE_NONE)
+    if (memoize(&builder->rules, &none, sizeof none) != RULE_NONE)
         return false;
     for (uint8_t flags = 0; flags <= EXACT_KEEPS; flags++) {
         if (flags & ~EXACT_KEEPS)
             continue;
         struct rule exact = {.flags = flags | UNSPOOL_ROW_EXACT};
-        if (memoize(&builder->rules, builder->rule_slots, &exact, sizeof exact) < 0)
+        if (memoize(&builder->rules, &exact, sizeof exact) < 0)
             return false;
     }
     return true;
@@ -363,9 +404,9 @@ static bool add_code(struct builder *builder, uint64_t start, uint64_t end) {
         return false;
     struct code_row *rows = builder->code_rows.items;
     for (size_t i = 0; i < builder->code_rows.count; i++) {
-        int32_t saved = memoize(&builder->saved, builder->saved_slots, &rows[i].set, sizeof rows[i].set);
+        int32_t saved = memoize(&builder->saved, &rows[i].set, sizeof rows[i].set);
         rows[i].rule.saved = saved < 0 ? 0 : (uint16_t)saved;
-        int32_t number = memoize(&builder->rules, builder->rule_slots, &rows[i].rule, sizeof rows[i].rule);
+        int32_t number = memoize(&builder->rules, &rows[i].rule, sizeof rows[i].rule);
         if (!add_row(builder, rows[i].start, saved < 0 || number < 0 ? RULE_NONE : (uint16_t)number))
             return false;
     }
@@ -389,13 +430,13 @@ static bool add_pieces(struct builder *builder) {
 }
 
 static void builder_free(struct builder *builder) {
-    struct vector *vectors[] = {&builder->fdes,     &builder->pieces,   &builder->rows,
-                                &builder->rules,    &builder->saved,    &builder->functions,
-                                &builder->programs, &builder->code_rows};
+    struct vector *vectors[] = {&builder->fdes,      &builder->pieces,    &builder->rows,
+                                &builder->row_rules, &builder->functions, &builder->programs,
+                                &builder->code_rows};
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
         free(vectors[i]->items);
-    free(builder->rule_slots);
-    free(builder->saved_slots);
+    free_memo(&builder->rules);
+    free_memo(&builder->saved);
     free(builder);
 }
 
@@ -409,10 +450,8 @@ int unspool_table_compile(const struct unspool_compile_input *input, struct unsp
     if (!builder)
         return UNSPOOL_NO_MEMORY;
     builder->problems = problems;
-    builder->rule_slots = calloc(HASH_SLOTS, sizeof *builder->rule_slots);
-    builder->saved_slots = calloc(HASH_SLOTS, sizeof *builder->saved_slots);
     cfi_reader_begin(&builder->reader, input, problems);
-    bool ok = builder->rule_slots && builder->saved_slots;
+    bool ok = true;
     builder->work_left = 1 << 16;
     for (uint32_t i = 0; i < input->section_count; i++)
         builder->work_left += input->sections[i].size * WORK_FACTOR;

@@ -7,12 +7,26 @@
 
 #include "cfi_program.h"
 #include "code_rows.h"
+#include "memo.h"
 #include "pieces.h"
 #include "unwind_table.h"
+#include "usual_cfi.h"
 
-struct built_row {
-    uint32_t from_base;
-    uint16_t rule;
+/* How many of the rules of usual rows are found at once, and how many CIEs. */
+#define USUAL_SLOTS 1024u
+#define BEGINNINGS 16u
+
+/* The rule of a usual row. */
+struct usual_rule {
+    uint64_t slots;
+    uint32_t cfa;
+    uint32_t number_plus_1; /* 0: nothing is kept here */
+};
+
+/* Initial instructions, and whether programs that begin with them are usual. */
+struct beginning {
+    const uint8_t *initial;
+    bool is_usual;
 };
 
 struct builder {
@@ -20,19 +34,22 @@ struct builder {
     struct unspool_problems *problems;
     struct vector fdes;      /* struct fde */
     struct vector pieces;    /* struct piece, ascending */
-    struct vector rows;      /* struct built_row */
-    struct vector rules;     /* struct rule */
-    struct vector saved;     /* struct saved_set */
+    struct vector rows;      /* uint32_t: where each row starts, from base */
+    struct vector row_rules; /* uint16_t: its rule */
+    struct memo rules;       /* struct rule */
+    struct memo saved;       /* struct saved_set */
     struct vector functions; /* struct exact_function */
     struct vector programs;  /* bytes */
     struct vector code_rows; /* struct code_row: of the code between two pieces */
-    uint16_t *rule_slots;    /* hash of rules: number + 1, 0 = empty */
-    uint16_t *saved_slots;
     uint64_t base;
     uint64_t work_left; /* bytes of instructions that may still be run */
     struct rule last;   /* of the row before: what has not changed is taken from it */
     struct saved_set last_set;
     struct cfi_machine machine;
+    struct beginning beginnings[BEGINNINGS];
+    struct usual_rule usual_rules[USUAL_SLOTS];
+    struct usual_row usual_rows[USUAL_ROWS]; /* of one function */
+    uint16_t usual_numbers[USUAL_ROWS];
 };
 
 /* Puts the parts into one block. NULL when memory is out. */

@@ -6,6 +6,8 @@
  * APX: these are INVALID. Undefined vector opcodes are not told from defined ones, since they write no
  * general register. After the Intel Software Developer's Manual, volume 2, chapters 2 to 6.
  */
+#include <string.h>
+
 #include "x86_64_parts.h"
 
 enum { LONGEST_INSTRUCTION = 15 };
@@ -16,10 +18,22 @@ static uint64_t take(struct x86_64_parts *p, unsigned count) {
         p->bad = true;
         return 0;
     }
-    for (unsigned i = 0; i < count; i++)
-        value |= (uint64_t)p->bytes[p->used + i] << (8 * i);
+    const uint8_t *at = p->bytes + p->used;
     p->used += count;
-    return value;
+    uint32_t four;
+    switch (count) {
+    case 0:
+        return 0;
+    case 1:
+        return *at;
+    case 4:
+        memcpy(&four, at, sizeof four);
+        return four;
+    default:
+        for (unsigned i = 0; i < count; i++)
+            value |= (uint64_t)at[i] << (8 * i);
+        return value;
+    }
 }
 
 static uint8_t take_byte(struct x86_64_parts *p) {
@@ -261,7 +275,12 @@ static void parse_immediate(struct x86_64_parts *p) {
 
 void x86_64_decode(const uint8_t *bytes, size_t size, uint64_t address, struct instruction *out) {
     struct x86_64_parts p = {.bytes = bytes, .size = size < LONGEST_INSTRUCTION ? size : LONGEST_INSTRUCTION};
-    *out = (struct instruction){.flow = FLOW_INVALID};
+    out->length = 0; /* effects beyond their count are left as they are */
+    out->flow = FLOW_INVALID;
+    out->effect_count = 0;
+    out->has_target = 0;
+    out->popped = 0;
+    out->target = 0;
     parse_opcode(&p);
     if (!p.bad && (p.operands & HAS_MODRM) != 0) {
         parse_modrm(&p);
@@ -280,4 +299,63 @@ void x86_64_decode(const uint8_t *bytes, size_t size, uint64_t address, struct i
         *out = (struct instruction){.flow = FLOW_INVALID};
     else
         out->length = (uint32_t)p.used;
+}
+
+/* What may write a register only by its ModRM byte, as its operands tell: neither pushes, pops and groups,
+ * nor string instructions, enter and leave. */
+static bool writes_by_operands(uint8_t opcode) {
+    return opcode < 0x40 || opcode == 0x63 || opcode == 0x69 || opcode == 0x6b || (opcode >> 4) == 7 ||
+           (opcode >= 0x80 && opcode <= 0x8d) || opcode == 0xc0 || opcode == 0xc1 ||
+           (opcode >= 0xd0 && opcode <= 0xd3) || opcode == 0xe9 || opcode == 0xeb;
+}
+
+/* Bytes of a ModRM byte and what belongs to it. */
+static size_t modrm_size(const uint8_t *at) {
+    static const uint8_t displacement[4] = {0, 1, 4, 0};
+    uint8_t mod = at[0] >> 6, rm = at[0] & 7;
+    if (mod == 3)
+        return 1;
+    if (rm == 4)
+        return 2u + (mod == 0 && (at[1] & 7) == 5 ? 4u : displacement[mod]);
+    return 1u + (mod == 0 && rm == 5 ? 4u : displacement[mod]);
+}
+
+size_t x86_64_plain_length(const uint8_t *bytes, size_t size) {
+    static const uint8_t immediate[8] = {[IMM_8] = 1, [IMM_Z] = 4};
+    const uint8_t *at = bytes;
+    if (size < LONGEST_INSTRUCTION)
+        return 0;
+    uint8_t prefix = *at == 0x66 || *at == 0xf2 || *at == 0xf3 ? *at++ : 0;
+    uint8_t rex = (*at & 0xf0) == 0x40 ? *at++ : 0;
+    uint8_t opcode = *at++, operands;
+    if (opcode == 0xc5 && !prefix && !rex) {
+        static const uint8_t prefixes[4] = {0, 0x66, 0xf3, 0xf2};
+        prefix = prefixes[*at & 3];
+        rex = *at++ & 0x80 ? 0 : 4;
+        opcode = *at++;
+        operands = x86_64_operands(MAP_0F, opcode, prefix, ENCODING_VEX);
+        if (opcode == 0xae)
+            return 0;
+    } else if (opcode == 0x0f) {
+        opcode = *at++;
+        operands = x86_64_operands(MAP_0F, opcode, prefix, ENCODING_LEGACY);
+        if (opcode == 0x38 || opcode == 0x3a || opcode < 0x10 || (opcode >> 4) == 3 ||
+            (opcode >> 3) == 0x19 || (opcode & 0xf6) == 0xa0 || opcode == 0xc7 ||
+            ((opcode >> 4) == 8 && prefix))
+            return 0;
+    } else {
+        operands = x86_64_operands(MAP_ONE_BYTE, opcode, 0, ENCODING_LEGACY);
+        if (!writes_by_operands(opcode) || (prefix && ((opcode >> 4) == 7 || (opcode >> 4) == 0xe)))
+            return 0;
+    }
+    unsigned kind = OPERAND_IMMEDIATE(operands);
+    if ((kind != IMM_NONE && kind != IMM_8 && kind != IMM_Z) || (kind == IMM_Z && prefix == 0x66))
+        return 0;
+    if (!(operands & HAS_MODRM))
+        return operands & (WRITES_REG | WRITES_RM) ? 0 : (size_t)(at - bytes) + immediate[kind];
+    unsigned reg = (at[0] >> 3 & 7u) | (rex & 4u) << 1, rm = (at[0] & 7u) | (rex & 1u) << 3;
+    if ((operands & WRITES_REG && reg == NUMBER_RSP) || (operands & WRITES_RM && rm == NUMBER_RSP) ||
+        (opcode == 0x8d && at[0] >> 6 == 3))
+        return 0;
+    return (size_t)(at - bytes) + modrm_size(at) + immediate[kind];
 }
