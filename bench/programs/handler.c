@@ -4,6 +4,7 @@
  * program's own data; with "random", for a millisecond anywhere in them. In turn with it a signal with an
  * empty handler is raised in the same place: what that takes is not the agent's. Prints nanoseconds: "empty
  * sample", a pair a line. */
+#include "deep_stack.h"
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,23 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#define NOINLINE __attribute__((noinline))
 /* The agent leaves out samples that take more than one part in five of the time. */
 #define SHARE_OF_SAMPLES 6
 
 static uint64_t cookie;
 static size_t filled;
+static int samples;
 static bool is_random;
 static uint8_t *memory;
-
-static uint64_t now(clockid_t clock) {
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 static void nothing(int number, siginfo_t *info, void *context) {
     (void)number, (void)info, (void)context;
@@ -45,19 +39,9 @@ static NOINLINE uint64_t raise_signal(int number) {
     return now(CLOCK_MONOTONIC) - before;
 }
 
-static NOINLINE void write_at_random(void) {
-    static uint64_t state = 88172645463325252u;
-    uint64_t end = now(CLOCK_MONOTONIC) + 1000000;
-    while (now(CLOCK_MONOTONIC) < end)
-        for (int i = 0; i < 256; i++) {
-            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-            memory[state % filled]++;
-        }
-}
-
 static NOINLINE void fill_caches(void) {
     if (is_random) {
-        write_at_random();
+        write_at_random(memory, filled);
         return;
     }
     for (size_t i = 0; i < filled; i += 64)
@@ -70,7 +54,7 @@ static void spend(uint64_t nanoseconds) {
         ;
 }
 
-static NOINLINE void measure(int samples) {
+static NOINLINE void measure(void) {
     for (int i = 0; i < samples; i++) {
         fill_caches();
         uint64_t empty = raise_signal(SIGUSR1);
@@ -81,37 +65,9 @@ static NOINLINE void measure(int samples) {
     }
 }
 
-/* Frames of functions that differ, as they do in programs: syscall, raise_signal, measure, these 23, main and
+/* The frames: syscall, raise_signal, measure, these 23, main and
  * two of libc and _start make 30. */
-#define LEVEL(name, next)                                                                                    \
-    static NOINLINE void name(int samples) {                                                                 \
-        volatile int kept = samples;                                                                         \
-        next(kept);                                                                                          \
-        kept++;                                                                                              \
-    }
-LEVEL(level_1, measure)
-LEVEL(level_2, level_1)
-LEVEL(level_3, level_2)
-LEVEL(level_4, level_3)
-LEVEL(level_5, level_4)
-LEVEL(level_6, level_5)
-LEVEL(level_7, level_6)
-LEVEL(level_8, level_7)
-LEVEL(level_9, level_8)
-LEVEL(level_10, level_9)
-LEVEL(level_11, level_10)
-LEVEL(level_12, level_11)
-LEVEL(level_13, level_12)
-LEVEL(level_14, level_13)
-LEVEL(level_15, level_14)
-LEVEL(level_16, level_15)
-LEVEL(level_17, level_16)
-LEVEL(level_18, level_17)
-LEVEL(level_19, level_18)
-LEVEL(level_20, level_19)
-LEVEL(level_21, level_20)
-LEVEL(level_22, level_21)
-LEVEL(level_23, level_22)
+LEVELS_23(measure)
 
 int main(int count, char **arguments) {
     if (count < 4)
@@ -127,6 +83,7 @@ int main(int count, char **arguments) {
     puts("ready");
     fflush(stdout);
     (void)!getchar(); /* until everything is in place */
-    level_23(atoi(arguments[3]));
+    samples = atoi(arguments[3]);
+    level_23();
     return 0;
 }

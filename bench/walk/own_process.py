@@ -29,7 +29,7 @@ class OwnWalk:
 
 
 def measure(out: Path) -> dict[str, OwnWalk]:
-    common = ("-fno-omit-frame-pointer", WALKERS / "in_process.c")
+    common = ("-fno-omit-frame-pointer", "-Ibench/programs", WALKERS / "in_process.c")
     pipes = {
         name: Pipe(compile_walker(out, source, *common, *others)) for name, (source, others) in WALKED.items()
     }

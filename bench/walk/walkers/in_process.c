@@ -5,42 +5,24 @@
  *   handler KB     it is called by a signal's handler, each time after a millisecond of writing at random
  * into so many kilobytes: the median of 20 */
 #include "in_process.h"
+#include "deep_stack.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define NOINLINE __attribute__((noinline))
-enum { CALLS = 1000, SIGNALS = 20, CAPACITY = 256, WRITES = 256, MILLISECOND = 1000000 };
+enum { CALLS = 1000, SIGNALS = 20, CAPACITY = 256 };
 
-static uint8_t *memory;
 static volatile uint64_t
     handler_nanoseconds; /* a signal changes them, which the compiler does not expect of raise() */
 static volatile size_t handler_frames;
 
-static uint64_t now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
 static void handle(int number, siginfo_t *info, void *context) {
     (void)number, (void)info;
     uintptr_t addresses[CAPACITY];
-    uint64_t start = now();
+    uint64_t start = now(CLOCK_MONOTONIC);
     handler_frames = walk_context(context, addresses, CAPACITY);
-    handler_nanoseconds = now() - start;
-}
-
-static void write_at_random(size_t kilobytes) {
-    static uint64_t state = 88172645463325252u;
-    uint64_t lines = kilobytes << 4, end = now() + MILLISECOND;
-    while (lines && now() < end)
-        for (int i = 0; i < WRITES; i++) {
-            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-            memory[state % lines << 6]++;
-        }
+    handler_nanoseconds = now(CLOCK_MONOTONIC) - start;
 }
 
 static int compare(const void *a, const void *b) {
@@ -50,11 +32,11 @@ static int compare(const void *a, const void *b) {
 
 static NOINLINE void from_handler(size_t kilobytes) {
     uint64_t times[SIGNALS];
-    memory = kilobytes ? malloc(kilobytes << 10) : NULL;
+    uint8_t *memory = kilobytes ? malloc(kilobytes << 10) : NULL;
     if (memory)
         memset(memory, 1, kilobytes << 10);
     for (int i = 0; i < SIGNALS; i++) {
-        write_at_random(kilobytes);
+        write_at_random(memory, kilobytes << 10);
         raise(SIGUSR1);
         times[i] = handler_nanoseconds;
     }
@@ -66,10 +48,10 @@ static NOINLINE void from_handler(size_t kilobytes) {
 static NOINLINE void directly(void) {
     uintptr_t addresses[CAPACITY];
     size_t frames = walk_here(addresses, CAPACITY);
-    uint64_t start = now();
+    uint64_t start = now(CLOCK_MONOTONIC);
     for (int i = 0; i < CALLS; i++)
         frames = walk_here(addresses, CAPACITY);
-    printf("%lu %zu\n", (now() - start) / CALLS, frames);
+    printf("%lu %zu\n", (now(CLOCK_MONOTONIC) - start) / CALLS, frames);
 }
 
 static NOINLINE void obey(void) {
@@ -83,35 +65,7 @@ static NOINLINE void obey(void) {
     }
 }
 
-#define LEVEL(name, next)                                                                                    \
-    static NOINLINE void name(void) {                                                                        \
-        volatile int kept = 1;                                                                               \
-        next();                                                                                              \
-        kept++;                                                                                              \
-    }
-LEVEL(level_1, obey)
-LEVEL(level_2, level_1)
-LEVEL(level_3, level_2)
-LEVEL(level_4, level_3)
-LEVEL(level_5, level_4)
-LEVEL(level_6, level_5)
-LEVEL(level_7, level_6)
-LEVEL(level_8, level_7)
-LEVEL(level_9, level_8)
-LEVEL(level_10, level_9)
-LEVEL(level_11, level_10)
-LEVEL(level_12, level_11)
-LEVEL(level_13, level_12)
-LEVEL(level_14, level_13)
-LEVEL(level_15, level_14)
-LEVEL(level_16, level_15)
-LEVEL(level_17, level_16)
-LEVEL(level_18, level_17)
-LEVEL(level_19, level_18)
-LEVEL(level_20, level_19)
-LEVEL(level_21, level_20)
-LEVEL(level_22, level_21)
-LEVEL(level_23, level_22)
+LEVELS_23(obey)
 LEVEL(level_24, level_23)
 
 int main(void) {
