@@ -96,10 +96,10 @@ bool call_is_jumped_over(const struct code *code, uint64_t return_address);
 uint64_t loaded_jump_target(const struct code *code, uint64_t address);
 
 /* call_site.c: where the call of length bytes before return_address, through a register or memory that a
- * register points to, led to, if the registers are what they were; sp is what it was. 0: not known. */
+ * register points to, led to, if the registers are what they were; sp is what it was. False: not known. */
 enum { SHORTEST_INDIRECT_CALL = 2, LONGEST_INDIRECT_CALL = 8 };
-uint64_t called_by_register(const struct code *code, const struct unspool_registers *registers,
-                            uint64_t return_address, uint32_t length, uint64_t sp);
+bool called_by_register(const struct code *code, const struct unspool_registers *registers,
+                        uint64_t return_address, uint32_t length, uint64_t sp, uint64_t *target);
 
 /* True when pc stands at (or, if interrupted, inside) the code that returns from a signal handler. */
 bool is_signal_return(const struct code *code, uint64_t pc, bool interrupted);

@@ -99,32 +99,32 @@ static bool operand_address(const uint8_t *modrm, uint8_t rex, const struct unsp
     return true;
 }
 
-uint64_t called_by_register(const struct code *code, const struct unspool_registers *registers,
-                            uint64_t return_address, uint32_t length, uint64_t sp) {
+bool called_by_register(const struct code *code, const struct unspool_registers *registers,
+                        uint64_t return_address, uint32_t length, uint64_t sp, uint64_t *target) {
     uint8_t bytes[LONGEST_INDIRECT_CALL] = {0};
     struct instruction call;
-    uint64_t value, address;
+    uint64_t address;
     if (code_read(code, return_address - length, bytes, length) != length)
-        return 0;
+        return false;
     if (code->unwinder->arch == UNSPOOL_AARCH64) {
         uint32_t word = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
                         (uint32_t)bytes[3] << 24;
         uint32_t number = word >> 5 & 31;
         bool is_known = length == 4 && (word & 0xfffffc1f) == 0xd63f0000 && registers->known >> number & 1 &&
                         number < UNSPOOL_AARCH64_LR; /* blr x..; it has changed lr itself */
-        return is_known ? registers->value[number] : 0;
+        *target = registers->value[number];
+        return is_known;
     }
     x86_64_decode(bytes, length, return_address - length, &call);
     bool has_rex = (bytes[0] & 0xf0) == 0x40;
     if (call.flow != FLOW_CALL || call.length != length || bytes[has_rex] != 0xff)
-        return 0;
+        return false;
     const uint8_t *modrm = bytes + has_rex + 1;
     uint8_t rex = has_rex ? bytes[0] : 0;
     if (modrm[0] >> 6 == 3)
-        return register_value(registers, (modrm[0] & 7u) | (rex & 1u ? 8 : 0), sp, &value) ? value : 0;
-    bool is_read = operand_address(modrm, rex, registers, sp, &address) &&
-                   memory_read_u64(code->memory, address, &value);
-    return is_read ? value : 0;
+        return register_value(registers, (modrm[0] & 7u) | (rex & 1u ? 8 : 0), sp, target);
+    return operand_address(modrm, rex, registers, sp, &address) &&
+           memory_read_u64(code->memory, address, target);
 }
 
 uint64_t loaded_jump_target(const struct code *code, uint64_t address) {

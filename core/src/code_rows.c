@@ -17,6 +17,9 @@ enum {
     FUNCTION_LIMIT = 1 << 17, /* bytes; OpenBLAS's longest have 40,000 */
     ALIGNMENT = 16,
     MOST_PASSES = 8,
+    /* Code may be followed this many times its size: real code is below 3 times. More is code made to be
+     * slow, in which each function reaches over many that follow. */
+    WORK_FACTOR = 16,
     NOT_FOLLOWED = 255, /* a length: an instruction begins here */
 };
 
@@ -44,6 +47,8 @@ struct function {
     uint8_t *length;           /* whose length this is; 0: none that any way leads to */
     uint64_t end;              /* behind its last instruction */
     uint64_t jumps_to;         /* the farthest place within that a jump leads to */
+    uint64_t touched;          /* no instruction behind it has a length */
+    uint64_t work_left;        /* bytes that may still be followed, of all functions */
     bool is_by_rbx, returns, has_changed;
 };
 
@@ -145,12 +150,15 @@ static bool join(struct frame_state *known, const struct frame_state *other) {
 /* A way leads to a place of the function. What ways disagree on is lost; false: the frame is. */
 static bool arrive(struct function *function, uint64_t at, const struct frame_state *state) {
     struct frame_state *known = &function->state[at];
-    if (function->length[at])
+    if (function->touched <= at)
+        function->touched = at + 1;
+    if (function->length[at]) {
         function->has_changed |= join(known, state);
-    else
+    } else {
         *known = *state;
-    if (!function->length[at])
         function->length[at] = NOT_FOLLOWED;
+        function->has_changed |= at < function->end; /* it has been passed by */
+    }
     return has_base(known);
 }
 
@@ -185,15 +193,30 @@ static bool leave(struct function *function, const struct instruction *instructi
     }
 }
 
+/* Where a way leads into the middle of an instruction; 0: nowhere. */
+static uint64_t find_overlap(const struct function *function, uint64_t at, uint64_t end) {
+    for (uint64_t i = at + 1; i < end; i++)
+        if (function->length[i])
+            return i;
+    return 0;
+}
+
 /* Follows a function from its first byte to its last, once: true if rows can be made of what was found. */
 static bool follow_once(struct function *function) {
-    uint64_t at = 0;
+    uint64_t at = 0, overlap;
     while (at < function->size) {
         struct instruction instruction;
         x86_64_decode(function->bytes + at, function->size - at, function->address + at, &instruction);
         function->end = at + instruction.length;
-        if (instruction.length == 0)
+        if (instruction.length == 0 || instruction.length > function->work_left)
             return false;
+        function->work_left -= instruction.length;
+        if ((overlap = find_overlap(function, at, function->end)) != 0) {
+            if (function->length[at])
+                return false;
+            at = overlap; /* what stood there was no instruction, since nothing leads to it */
+            continue;
+        }
         bool goes_on =
             instruction.flow == FLOW_NEXT || instruction.flow == FLOW_CALL || instruction.flow == FLOW_BRANCH;
         if (function->length[at]) { /* else nothing leads there, but for jumps that come later */
@@ -215,8 +238,8 @@ static bool follow_once(struct function *function) {
 static bool follow(struct function *function) {
     static const struct frame_state start = {
         .registers = {[SP] = {HOLDS_FRAME, 8}, [FP] = {HOLDS_CALLERS, 0}, [BX] = {HOLDS_CALLERS, 0}}};
-    memset(function->length, 0, function->size);
-    function->jumps_to = 0;
+    memset(function->length, 0, function->touched);
+    function->end = function->jumps_to = function->touched = 0;
     function->is_by_rbx = function->returns = false;
     arrive(function, 0, &start);
     for (int pass = 0; pass < MOST_PASSES; pass++) {
@@ -368,8 +391,9 @@ bool code_rows(const struct unspool_compile_input *input, uint64_t start, uint64
             continue;
         if (!function.state) {
             function.state = malloc(FUNCTION_LIMIT * sizeof *function.state);
-            function.length = malloc(FUNCTION_LIMIT);
+            function.length = calloc(FUNCTION_LIMIT, 1);
         }
+        function.work_left = (to - from) * WORK_FACTOR;
         ok = function.state && function.length &&
              stretch_rows(code, input->image_address, from, to, &function, rows);
     }

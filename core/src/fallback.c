@@ -188,7 +188,8 @@ static uint64_t near_target(const struct code *code, uint64_t lookup, uint64_t w
     static const struct unspool_registers none = {0};
     uint64_t target = called_function(code, word);
     for (uint32_t length = SHORTEST_INDIRECT_CALL; !target && length <= LONGEST_INDIRECT_CALL; length++)
-        target = called_by_register(code, &none, word, length, place + 8);
+        if (!called_by_register(code, &none, word, length, place + 8, &target))
+            target = 0;
     return target && target + SCAN_REACH - lookup <= 2 * SCAN_REACH ? target : 0;
 }
 
@@ -273,10 +274,12 @@ static bool prove_by_register(const struct code *code, const struct frame *frame
     struct frame_recipe recipe;
     uint64_t place;
     for (uint32_t length = SHORTEST_INDIRECT_CALL; frame->all && length <= LONGEST_INDIRECT_CALL; length++) {
-        uint64_t target = called_by_register(code, frame->all, caller->pc, length, caller->sp);
-        if (target && target == frame->pc)
+        uint64_t target;
+        if (!called_by_register(code, frame->all, caller->pc, length, caller->sp, &target))
+            continue;
+        if (target == frame->pc)
             return true;
-        if (target && recipe_from_entry(code, target, frame->pc, &recipe) &&
+        if (recipe_from_entry(code, target, frame->pc, &recipe) &&
             evaluate_place(frame, recipe.return_address, &place) && place == leaf_place(code, frame))
             return true;
     }

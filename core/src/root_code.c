@@ -52,7 +52,7 @@ static bool is_entry_code(const struct code *code, const struct unspool_module *
         return has_arguments(code, frame->sp + popped);
     if (recipe.sp.kind == VALUE_FP && frame->fp_is_known)
         return has_arguments(code, frame->fp + popped);
-    return is_at_once;
+    return is_at_once || has_arguments(code, frame->sp); /* ld.so aligns sp, which is aligned */
 }
 
 static bool is_thread_exit(const struct code *code, uint64_t pc) {

@@ -4,6 +4,9 @@
  *
  * root (0x1000) has unwind information and calls f (0x1100), which has none.
  */
+#include <stdlib.h>
+
+#include "code_rows.h"
 #include "process.h"
 
 enum { F = 0x1100, RETURN = 0x1005, SP_AT_START = 0x100 };
@@ -141,12 +144,30 @@ static void what_does_not_hold_on_every_way_is_no_row(void) {
     NO_ROWS(25, 0x48, 0x89, 0xfb);       /* mov %rdi, %rbx: the frame is lost */
     NO_ROWS(42, 0x48, 0x83, 0xc4, 0x18); /* add $24, %rsp: the return is not to the caller */
     NO_ROWS(46, 0x58);                   /* pop %rax: rbp is not the caller's */
+    NO_ROWS(23, 0x74, 0x02);             /* je 27: into the middle of an instruction */
     NO_ROWS(47, 0xc2, 0x08, 0x00);       /* ret $8 */
     NO_ROWS(33, 0xff, 0xe0);             /* jmp *%rax: anywhere */
     NO_ROWS(33, 0x06, 0x06);             /* no instructions */
     NO_ROWS(25, 0x48, 0x89, 0x43, 0x18); /* mov %rax, 24(%rbx): over the return address */
     NO_ROWS(23, 0x74, 0x16);             /* je 47: to the return with the frame on the stack */
     NO_ROWS(5, 0x90, 0x90, 0x90, 0x90);  /* rbx is not saved */
+}
+
+/* A loop that is entered at its end: only a jump back leads to its body. */
+static void a_body_that_is_jumped_back_to_is_followed(void) {
+    uint8_t code[sizeof kernel];
+    memcpy(code, kernel, sizeof kernel);
+    code[23] = 0xeb;
+    code[24] = 0x06; /* jmp 31; 25 to 30 is the body */
+    begin(code, sizeof code);
+    struct unspool_row row = row_at(LOOP);
+    CHECK_EQUAL(row.flags, UNSPOOL_ROW_CODE);
+    CHECK_EQUAL(row.cfa_base, UNSPOOL_CFA_RBX);
+    CHECK_EQUAL(row.fp, UNSPOOL_SAVED_AT_CFA);
+    CHECK_EQUAL(row_at(25).cfa_base, UNSPOOL_CFA_RBX);
+    code[27] = 0xfb; /* mov %rdi, %rbx */
+    begin(code, sizeof code);
+    CHECK_EQUAL(row_at(ALIGNED).flags, UNSPOOL_ROW_NONE);
 }
 
 /* What comes behind it is followed by itself. */
@@ -176,6 +197,25 @@ static void what_nothing_leads_to_is_no_row(void) {
     CHECK_EQUAL(row_at(sizeof kernel + 0x10 + 12).cfa_offset, 8);
 }
 
+/* Each of these functions jumps on to the next, thousands of times, and the last one shows that all are
+ * wrong. The work must not grow with the square of their number, which would take minutes. */
+static void code_made_to_be_slow_is_given_up(void) {
+    enum { SIZE = 8 << 20, EACH = 16, MANY = 0x1f000 };
+    static uint8_t bytes[SIZE];
+    static const uint8_t goes_on[EACH] = {0x48, 0x89, 0xe3, 0xeb, 0x0b}; /* mov %rsp, %rbx; jmp behind it */
+    static const uint8_t returns[EACH] = {0xc3};                         /* rbx is not the caller's */
+    for (size_t i = 0; i < SIZE; i += EACH)
+        memcpy(bytes + i, i % MANY ? goes_on : returns, EACH);
+    for (size_t i = 0; i < SIZE; i++)
+        bytes[i] = bytes[i] ? bytes[i] : 0x90;
+    const struct unspool_section code = {.bytes = bytes, .size = SIZE, .address = 0};
+    const struct unspool_compile_input input = {.arch = UNSPOOL_X86_64, .code = &code, .code_count = 1};
+    struct vector rows = {0};
+    CHECK(code_rows(&input, 0, SIZE, &rows));
+    CHECK_EQUAL(rows.count, 0);
+    free(rows.items);
+}
+
 static void where_cfi_is_code_is_not_asked(void) {
     begin(kernel, sizeof kernel);
     function(&p, F, sizeof kernel, CFI(ADVANCE(1), DEF_CFA_OFFSET(16)));
@@ -188,8 +228,10 @@ int main(void) {
     RUN(rows_say_where_registers_are);
     RUN(the_callers_rbx_is_restored);
     RUN(what_does_not_hold_on_every_way_is_no_row);
+    RUN(a_body_that_is_jumped_back_to_is_followed);
     RUN(one_that_can_not_be_followed_is_passed_over);
     RUN(what_nothing_leads_to_is_no_row);
+    RUN(code_made_to_be_slow_is_given_up);
     RUN(where_cfi_is_code_is_not_asked);
     end_process(&p);
     return check_result();

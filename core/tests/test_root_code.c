@@ -104,6 +104,24 @@ static void the_entry_point_without_cfi(void) {
     expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + START, INTERRUPTED}));
 }
 
+/* ld.so calls a function, then aligns sp, which is aligned, and goes on to the next. */
+static void the_entry_point_of_a_loader(void) {
+    const uint8_t code[] = {
+        0xe8, U32(0x100), /* 0x2000 call 0x2105 */
+        0x48, 0x83,
+        0xe4, 0xf0,            /* 0x2005 and $-16,%rsp */
+        0xe8, U32(0xfffff0f2), /* 0x2009 call of the function */
+        0xff, 0xe0,            /* 0x200e jmp *%rax */
+    };
+    called_from(UNSPOOL_X86_64, code, sizeof code, 0xe);
+    compile_with_entry(START);
+    put(&p, STACK_AT + 0x60, CODE_AT + START + 5); /* not the only one */
+    put_arguments(STACK_AT + 0x20);
+    expect_end(UNSPOOL_END_ROOT, 0xe);
+    put(&p, STACK_AT + 0x30, 1);
+    expect_end(UNSPOOL_END_NO_UNWIND_INFO, 0xe);
+}
+
 /* What stands behind a program's exit may be a function that it has called. */
 static void a_function_behind_the_entry_code_is_not_its(void) {
     const uint8_t code[] = {
@@ -138,6 +156,7 @@ int main(void) {
     RUN(an_exit_after_a_direct_call_is_no_root);
     RUN(an_exit_that_is_cut_off_is_no_root);
     RUN(the_entry_point_without_cfi);
+    RUN(the_entry_point_of_a_loader);
     RUN(a_function_behind_the_entry_code_is_not_its);
     RUN(code_behind_the_entry_point_is_not_its);
     end_process(&p);

@@ -219,6 +219,12 @@ static void a_jump_to_null(void) {
     put_code(&p, 0x1110 - 2, CFI(0xff, 0xd0)); /* call *%rax */
     expect_walk(&p, UNSPOOL_END_ROOT,
                 FRAMES({0, INTERRUPTED}, {CODE_AT + 0x1110, BY_LEAF | GUESSED}, {CODE_AT + 0x1020, BY_CFI}));
+    set_register(&p, RAX, 0);
+    expect_walk(&p, UNSPOOL_END_ROOT,
+                FRAMES({0, INTERRUPTED}, {CODE_AT + 0x1110, BY_LEAF}, {CODE_AT + 0x1020, BY_CFI}));
+    set_register(&p, RAX, 8);
+    expect_walk(&p, UNSPOOL_END_ROOT,
+                FRAMES({0, INTERRUPTED}, {CODE_AT + 0x1110, BY_LEAF | GUESSED}, {CODE_AT + 0x1020, BY_CFI}));
 }
 
 int main(void) {
