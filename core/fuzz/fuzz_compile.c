@@ -84,7 +84,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
          choices & SECOND_IS_DEBUG ? UNSPOOL_DEBUG_FRAME : UNSPOOL_EH_FRAME,
          (choices & SECOND_IS_OPEN_ENDED) != 0},
     };
-    const struct unspool_section code = {.bytes = bytes[1], .size = cursor_left(&input), .address = 0x2000};
+    uint64_t half = cursor_left(&input) / 2;
+    const struct unspool_section code[] = {
+        {.bytes = bytes[1] + half, .size = cursor_left(&input) - half, .address = 0x2000 + half},
+        {.bytes = bytes[1], .size = cursor_left(&input), .address = 0x2000}, /* before it, and over it */
+    };
     const struct unspool_compile_input compile = {
         .arch = choices & AARCH64 ? UNSPOOL_AARCH64 : UNSPOOL_X86_64,
         .section_count = 2,
@@ -93,8 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         .text_address = choices & HAS_BASES ? 0x2000 : 0,
         .data_address = choices & HAS_BASES ? 0x3000 : 0,
         .entry_address = entry,
-        .code = &code,
-        .code_count = choices & HAS_CODE ? 1 : 0,
+        .code = code,
+        .code_count = choices & HAS_CODE ? 2 : 0,
     };
     struct unspool_table *table;
     struct unspool_problems problems;

@@ -238,6 +238,8 @@ static bool follow_once(struct function *function) {
 static bool follow(struct function *function) {
     static const struct frame_state start = {
         .registers = {[SP] = {HOLDS_FRAME, 8}, [FP] = {HOLDS_CALLERS, 0}, [BX] = {HOLDS_CALLERS, 0}}};
+    uint64_t cleared = function->touched / 16; /* it costs so much less than following */
+    function->work_left -= cleared < function->work_left ? cleared : function->work_left;
     memset(function->length, 0, function->touched);
     function->end = function->jumps_to = function->touched = 0;
     function->is_by_rbx = function->returns = false;
@@ -396,6 +398,7 @@ bool code_rows(const struct unspool_compile_input *input, uint64_t start, uint64
         function.work_left = (to - from) * WORK_FACTOR;
         ok = function.state && function.length &&
              stretch_rows(code, input->image_address, from, to, &function, rows);
+        start = base + to; /* sections may overlap or come in any order; rows may not */
     }
     free(function.state);
     free(function.length);

@@ -16,8 +16,8 @@ struct code_row {
 };
 
 /* Appends the rows (of struct code_row) of start <= relative address < end, where no FDE is: of functions
- * that keep their frame by rbx alone for a while, up to a row that says nothing. Ascending. False when memory
- * is out. */
+ * that keep their frame by rbx alone for a while, up to a row that says nothing. Ascending, whatever the
+ * order of the code's sections. False when memory is out. */
 bool code_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t end, struct vector *rows);
 
 #endif

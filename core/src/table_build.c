@@ -288,10 +288,17 @@ static inline int32_t usual_rule_number(struct builder *builder, const struct us
 }
 
 /* Whether a program begins as nearly all do; a CIE's instructions are run once for many programs. */
+/* CIEs of a damaged file may overlap, and share their instructions but not what stands before. */
+static bool is_same_beginning(const struct cfi_program *a, const struct cfi_program *b) {
+    return a->initial == b->initial && a->initial_size == b->initial_size && a->flags == b->flags &&
+           a->code_alignment == b->code_alignment && a->data_alignment == b->data_alignment &&
+           a->return_address_register == b->return_address_register;
+}
+
 static bool begins_as_usual(struct builder *builder, const struct cfi_program *program) {
     struct beginning *kept = &builder->beginnings[(uintptr_t)program->initial / 4 % BEGINNINGS];
-    if (program->initial != kept->initial) {
-        kept->initial = program->initial;
+    if (!is_same_beginning(program, &kept->program)) {
+        kept->program = *program;
         kept->is_usual = cfi_begin(&builder->machine, program) == CFI_ROW &&
                          usual_beginning(program, &builder->machine.rules);
     }

@@ -25,7 +25,7 @@ struct usual_rule {
 
 /* Initial instructions, and whether programs that begin with them are usual. */
 struct beginning {
-    const uint8_t *initial;
+    struct cfi_program program; /* nothing of its function counts */
     bool is_usual;
 };
 

@@ -197,6 +197,25 @@ static void what_nothing_leads_to_is_no_row(void) {
     CHECK_EQUAL(row_at(sizeof kernel + 0x10 + 12).cfa_offset, 8);
 }
 
+/* The sections of a damaged file may come in any order and lie over each other. */
+static void rows_ascend_whatever_the_order_of_sections(void) {
+    uint8_t bytes[64];
+    memset(bytes, 0x90, sizeof bytes);
+    memcpy(bytes, kernel, sizeof kernel);
+    const struct unspool_section code[] = {{.bytes = bytes, .size = sizeof bytes, .address = 0x8000000},
+                                           {.bytes = bytes, .size = sizeof bytes, .address = 0x2000},
+                                           {.bytes = bytes, .size = sizeof bytes, .address = 0x8000000},
+                                           {.bytes = bytes, .size = sizeof bytes, .address = 0x9000000}};
+    const struct unspool_compile_input input = {.arch = UNSPOOL_X86_64, .code = code, .code_count = 4};
+    struct vector rows = {0};
+    CHECK(code_rows(&input, 0x1000, 0x10000000, &rows));
+    const struct code_row *row = rows.items;
+    CHECK(rows.count > 10);
+    for (size_t i = 1; i < rows.count; i++)
+        CHECK(row[i].start > row[i - 1].start);
+    free(rows.items);
+}
+
 /* Each of these functions jumps on to the next, thousands of times, and the last one shows that all are
  * wrong. The work must not grow with the square of their number, which would take minutes. */
 static void code_made_to_be_slow_is_given_up(void) {
@@ -231,6 +250,7 @@ int main(void) {
     RUN(a_body_that_is_jumped_back_to_is_followed);
     RUN(one_that_can_not_be_followed_is_passed_over);
     RUN(what_nothing_leads_to_is_no_row);
+    RUN(rows_ascend_whatever_the_order_of_sections);
     RUN(code_made_to_be_slow_is_given_up);
     RUN(where_cfi_is_code_is_not_asked);
     end_process(&p);

@@ -101,16 +101,18 @@ class Problem(NamedTuple):
 # more of it, reading takes longer than all the rest, and such files are what compilers wrote, but for what
 # no unwind information covers: that is read if it may hold functions that keep their frame by rbx.
 _CODE_LIMIT = 16 << 20
+_MOST_SEGMENTS = 64  # real files have three
+_MOST_GAPS = 1024  # OpenBLAS has 210
 
 
 def _code(binary: Binary) -> list[tuple[int, memoryview]]:
     """The executable segments, by virtual address, as far as they can be read (a core file may hold a file's
-    unwind information without its code); none when they are large."""
+    unwind information without its code); none when they are large or too many."""
     executable = [segment for segment in binary.segments if segment.executable]
-    if sum(segment.file_size for segment in executable) > _CODE_LIMIT:
+    if sum(segment.file_size for segment in executable) > _CODE_LIMIT or len(executable) > _MOST_SEGMENTS:
         return []
     pieces = []
-    for segment in executable:
+    for segment in sorted(executable, key=lambda segment: segment.address):
         with suppress(BinaryError):
             pieces.append((segment.address, binary.code(segment.address, segment.file_size)))
     return pieces
@@ -121,9 +123,12 @@ _MOVES_TO_RBX = (b"\x48\x89\xe3", b"\x48\x8b\xdc")  # mov %rsp, %rbx
 
 
 def _uncovered_code(binary: Binary, table: Table) -> list[tuple[int, memoryview]]:
-    """What _code leaves out, where the table says nothing."""
+    """What _code leaves out, where the table says nothing: the longest gaps, by virtual address."""
+    if sum(segment.executable for segment in binary.segments) > _MOST_SEGMENTS:
+        return []
     rows = table.rows()
     gaps = rows[((rows["flags"] & RowFlag.NONE) != 0) & (rows["end"] - rows["start"] >= _LEAST_GAP)]
+    gaps = gaps[np.sort(np.argsort(gaps["end"] - gaps["start"])[-_MOST_GAPS:])]
     pieces = []
     left = _CODE_LIMIT
     for start, end in zip(gaps["start"].tolist(), gaps["end"].tolist(), strict=True):
