@@ -66,11 +66,11 @@ def test_a_handler_on_a_stack_of_its_own(folder: Path) -> None:
 
 
 def test_after_a_jump_through_a_null_pointer(folder: Path) -> None:
-    """The pc is 0: the caller is the return address that the call pushed, which nothing proves."""
+    """The pc is 0: the caller is the return address that the call pushed, since its register holds 0, too."""
     with started(build(folder, "alternate_stack.c"), "null") as target:
         thread = the_thread(target.pid)
     assert in_order(["handle", "call", "main", "_start"], functions(thread))
-    assert thread.stack is not None and thread.stack.guessed
+    assert thread.stack is not None and thread.stack.complete
     at_null = next(line for line in thread.lines if line.frame.address == 0)
     assert at_null.frame.how is How.SIGNAL_FRAME and at_null.frame.module is None
 
