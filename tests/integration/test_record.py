@@ -163,7 +163,10 @@ def test_samples_of_blocked_files_are_dropped_and_counted(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("command", "status"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -15 $$", 143)])
 def test_exit_status(tmp_path: Path, command: str, status: int) -> None:
-    assert record(tmp_path, ["sh", "-c", command]).status == status
+    result = record(tmp_path, ["sh", "-c", command])
+    assert result.status == status
+    assert ("sh was killed by SIGKILL" in result.errors) == (status == 137)
+    assert ("sh was killed by SIGTERM" in result.errors) == (status == 143)
 
 
 def test_no_samples_is_a_failure_that_says_why(tmp_path: Path) -> None:
@@ -171,6 +174,8 @@ def test_no_samples_is_a_failure_that_says_why(tmp_path: Path) -> None:
     assert result.status == 1
     assert "nothing was recorded" in result.errors and "-r" in result.errors
     assert not result.path.exists()
+    result = record(tmp_path, ["sort", "/dev/null"])  # of which something else is said before
+    assert "SIGPROF" not in result.errors or "see above" not in result.errors
 
 
 def test_a_static_program_runs_and_one_line_says_what_would_work(tmp_path: Path) -> None:

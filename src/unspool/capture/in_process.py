@@ -157,9 +157,9 @@ class InProcessCapture:
         self.files.close()
 
     def wait(self) -> int:
-        """The exit status of what was launched, as a shell gives it, once it has ended."""
+        """The exit status of what was launched, once it has ended; -n: signal n killed it."""
         assert self._child is not None
-        return launch.exit_status(self._child.wait())
+        return self._child.wait()
 
     # ------------------------------------------------------------ the loop
 

@@ -168,8 +168,8 @@ class PerfCapture:
             self._child.send_signal(number)
 
     def wait(self) -> int:
-        """The exit status of what was launched, as a shell gives it, once it has ended; 0: nothing was."""
-        return 0 if self._child is None else launch.exit_status(self._child.wait())
+        """The exit status of what was launched, once it has ended; -n: signal n killed it. 0: nothing was."""
+        return 0 if self._child is None else self._child.wait()
 
     def close(self) -> None:
         self._drain.stop()

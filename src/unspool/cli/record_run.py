@@ -21,6 +21,7 @@ from unspool.binaries import Binary
 from unspool.capture import CaptureError
 from unspool.capture.blocklist import without_blocked
 from unspool.capture.in_process import EVENTS, CaptureSettings
+from unspool.capture.launch import exit_status
 from unspool.capture.program import CommandError, Program
 from unspool.capture.samples import CodeFile, Happening, Problem, ThreadNamed
 from unspool.capture.thread_triggers import TIMER_LIMIT
@@ -99,7 +100,9 @@ class Run:
         finally:
             self.source.close()  # no more samples are taken
             status = self._wait()
-        return status or int(self._failed)
+        if status < 0 and -status != signal.SIGINT:  # Ctrl-C is no news
+            say(f"{self.target[0]} was killed by {_signal_name(-status)}")
+        return exit_status(status) or int(self._failed)
 
     def _record(self, pid: int, started: float) -> None:
         path = Path()
@@ -184,18 +187,18 @@ class Run:
 
     def _why_nothing(self) -> str:
         rate = self.source.settings.rate
-        if self.tally.problems:
-            return "see above"
-        if not self.tally.processes:
+        if not self.tally.processes and not self.tally.problems:
             return (
                 "the agent was not loaded into the program, or that ended at once; if it uses the CPU, --via "
                 "perf can watch it"
             )
-        if self.tally.cpu_time < 2 * 1_000_000_000 // rate:
+        if self.tally.processes and self.tally.cpu_time < 2 * 1_000_000_000 // rate:
             return (
                 f"the program used {duration(self.tally.cpu_time)} of the CPU, and at {rate} Hz a sample is "
                 f"taken every {duration(1_000_000_000 // rate)}; give a higher rate with -r"
             )
+        if self.tally.problems:
+            return "see above"
         return "no sample was taken" + ("; try --via perf" if self.via == "in-process" else "")
 
     # ------------------------------------------------------------ signals
@@ -217,13 +220,18 @@ class Run:
             raise KeyboardInterrupt
 
     def _wait(self) -> int:
-        """For the program's end; a second Ctrl-C leaves it alone."""
+        """For the program's end, as Source.wait; a second Ctrl-C leaves it alone."""
         while True:
             try:
                 return 0 if self.pid is not None else self.source.wait()
             except KeyboardInterrupt:
                 if self._interrupts > 1:
                     return 128 + signal.SIGINT
+
+
+def _signal_name(number: int) -> str:
+    names = {one.value: one.name for one in signal.Signals}
+    return names.get(number, f"signal {number}")
 
 
 def say(text: str) -> None:
