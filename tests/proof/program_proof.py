@@ -48,6 +48,7 @@ TIMED = ["/bin/sh", "-c", 'trap : INT TERM; "$@"; times >&2', "sh"]
 REASONS = {
     "a library that was just loaded": re.compile("stale_modules|no_table_yet"),
     "an exception on its way": re.compile(r"(_Unwind_\w+|__gxx_personality_v0|__cxa_throw) of "),
+    "the stack is longer than the copy of it that the kernel makes": re.compile("stack_bytes_ended|joined"),
     "OpenSSL's code keeps the address of its frame below sp, where the kernel copies nothing": re.compile(
         r"unreadable_memory, (first )?frame sha\d+_block_data_order"
     ),
