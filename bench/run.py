@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from unspool import Binary, BinaryError, Registers, StackBytes, Unwinder
-from unspool.core import SectionInput, Table
+from unspool.core import Table
+from unspool.unwind.table import compile_sections, section_inputs
 
 LIBRARIES = ("libc.so.6", "libcrypto.so.3", "libstdc++.so.6", "libpython3.11.so.1.0")
 SAMPLES = 10_000
@@ -41,17 +42,10 @@ def measure_table(binary: Binary) -> str | None:
     if header is None or bytes(header.data[:3]) != b"\x01\x1b\x03":  # version 1, count as udata4
         return None
     count = int.from_bytes(header.data[8:12], "little")
-    sections = [SectionInput(s.kind, s.data, s.address, s.open_ended) for s in binary.unwind_sections()]
+    sections = section_inputs(binary)
 
     def compile_table() -> Table:
-        return Table.compile(
-            binary.arch,
-            sections,
-            image_address=binary.image_address,
-            text_address=binary.text_address,
-            data_address=binary.data_address,
-            entry_address=binary.entry,
-        )[0]
+        return compile_sections(binary, sections)[0]
 
     seconds, table = best_of(7, compile_table), compile_table()
     rows = table.row_count()

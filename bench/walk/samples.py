@@ -33,7 +33,6 @@ from unspool.capture.perf_records import Mapped, RecordChunk, RecordParser
 from unspool.capture.perf_registers import ABI_64, RegisterLayout
 from unspool.capture.perf_spaces import AddressSpace, Tables
 from unspool.capture.perf_stream import RecordStream
-from unspool.core import SectionInput, Table
 from unspool.unwind import table
 from unspool.unwind.modules import Mapping
 
@@ -159,21 +158,9 @@ def sections_of(binary: Binary) -> Iterator[tuple[int, int, bool, bytes]]:
             yield CODE, segment.address, False, bytes(binary.code(segment.address, segment.file_size))
     if not table._code(binary):
         yield UNCOVERED_CODE, 0, False, b""
-        for address, code in table._uncovered_code(binary, table_without_code(binary)):
+        without_code, _, _ = table.compile_sections(binary, table.section_inputs(binary))
+        for address, code in table._uncovered_code(binary, without_code):
             yield UNCOVERED_CODE, address, False, bytes(code)
-
-
-def table_without_code(binary: Binary) -> Table:
-    """Of large files unspool's tables are made with the code that this one says nothing of, or with none."""
-    sections = [SectionInput(s.kind, s.data, s.address, s.open_ended) for s in binary.unwind_sections()]
-    return Table.compile(
-        binary.arch,
-        sections,
-        image_address=binary.image_address,
-        text_address=binary.text_address,
-        data_address=binary.data_address,
-        entry_address=binary.entry,
-    )[0]
 
 
 def block(data: bytes) -> bytes:

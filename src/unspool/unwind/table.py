@@ -4,9 +4,9 @@ All addresses here are relative to the image: virtual address - Binary.image_add
 tables (core/src/dwarf_cfi.c) and defines their format (core/src/unwind_table.h).
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum, IntFlag
-from functools import partial
 from typing import NamedTuple, Self
 from weakref import WeakKeyDictionary
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from unspool.binaries import Binary, BinaryError
 from unspool.core import Buffer, ExactRow, ExactRule, Row, SectionInput, Table
+from unspool.core import Problem as CoreProblem
 
 __all__ = [
     "CfaBase",
@@ -140,6 +141,26 @@ def _uncovered_code(binary: Binary, table: Table) -> list[tuple[int, memoryview]
     return pieces
 
 
+def section_inputs(binary: Binary) -> list[SectionInput]:
+    """A file's unwind sections, as they are compiled. Raises BinaryError."""
+    return [SectionInput(s.kind, s.data, s.address, s.open_ended) for s in binary.unwind_sections()]
+
+
+def compile_sections(
+    binary: Binary, sections: Sequence[SectionInput], code: Sequence[tuple[int, Buffer]] = ()
+) -> tuple[Table, int, list[CoreProblem]]:
+    """As Table.compile, of the unwind sections of a file and what its table is to know of its code."""
+    return Table.compile(
+        binary.arch,
+        sections,
+        image_address=binary.image_address,
+        text_address=binary.text_address,
+        data_address=binary.data_address,
+        entry_address=binary.entry,
+        code=code,
+    )
+
+
 class UnwindTable:
     """Sorted rows, compiled from .eh_frame and .debug_frame together. It never changes."""
 
@@ -152,23 +173,11 @@ class UnwindTable:
     def compile(cls, binary: Binary) -> Self:
         """Compile a file's unwind sections. What can't be read is left out and told in `problems`.
         Raises BinaryError when the sections themselves can't be read."""
-        sections = [
-            SectionInput(section.kind, section.data, section.address, section.open_ended)
-            for section in binary.unwind_sections()
-        ]
-        compile_with = partial(
-            Table.compile,
-            binary.arch,
-            sections,
-            image_address=binary.image_address,
-            text_address=binary.text_address,
-            data_address=binary.data_address,
-            entry_address=binary.entry,
-        )
+        sections = section_inputs(binary)
         code = _code(binary)
-        table, count, first = compile_with(code=code)
+        table, count, first = compile_sections(binary, sections, code)
         if not code and binary.arch == "x86_64" and (uncovered := _uncovered_code(binary, table)):
-            table, count, first = compile_with(code=uncovered)
+            table, count, first = compile_sections(binary, sections, uncovered)
         problems = (Problem(ProblemKind(p.kind), sections[p.section].kind, p.offset) for p in first)
         return cls(table, count, tuple(problems))
 
