@@ -174,8 +174,16 @@ def test_no_samples_is_a_failure_that_says_why(tmp_path: Path) -> None:
     assert result.status == 1
     assert "nothing was recorded" in result.errors and "-r" in result.errors
     assert not result.path.exists()
-    result = record(tmp_path, ["sort", "/dev/null"])  # of which something else is said before
-    assert "SIGPROF" not in result.errors or "see above" not in result.errors
+
+
+def test_what_costs_no_sample_is_noted_and_interrupts_nobody(tmp_path: Path) -> None:
+    """sort has a handler for SIGPROF of its own."""
+    result = record(
+        tmp_path,
+        ["bash", "-c", "sort -R /etc/services | tail -1; for ((i = 0; i < 300000; i++)); do :; done"],
+    )
+    assert "SIGPROF" not in result.errors
+    assert result.query("SELECT text FROM problems WHERE text LIKE '%SIGPROF itself%'")
 
 
 def test_a_static_program_runs_and_one_line_says_what_would_work(tmp_path: Path) -> None:

@@ -269,8 +269,14 @@ def test_problems(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "r")
     recording.add(ProcessStarted(7, None, "static", 1), Problem(7, "not followed: a static program"))
     recording.add(Problem(None, "no kernel samples"), Problem(None, "no kernel samples"))
+    for pid in (8, 9):
+        recording.add(ProcessStarted(pid, None, "sort", 1), Problem(pid, "it has a handler"))
     report = made(recording)
-    assert report.problems == ["process 7: not followed: a static program", "no kernel samples"]
+    assert report.problems == [
+        "process 7: not followed: a static program",
+        "no kernel samples",
+        "2 processes: it has a handler",
+    ]
     assert "  no kernel samples" in list(plain(report))
 
 

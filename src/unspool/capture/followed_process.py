@@ -459,7 +459,7 @@ class FollowedProcess:
         self._lost_seen = np.maximum(lost, self._lost_seen)
         notes = Note(self.area.field("notes") & 7)
         for note in notes & ~self._notes_seen:
-            yield Problem(self.pid, _NOTE_WORDS[note])
+            yield Problem(self.pid, _NOTE_WORDS[note], is_note=note is Note.OWN_HANDLER)
         self._notes_seen |= notes
         for text in self._triggers.problems:
             if text not in self._problems_told:

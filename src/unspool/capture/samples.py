@@ -272,10 +272,12 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What could not be recorded, and what helps, in a sentence. pid: None: of the whole recording."""
+    """What could not be recorded, and what helps, in a sentence. pid: None: of the whole recording. is_note:
+    it is good to know, but no sample is missing because of it."""
 
     pid: int | None
     text: str
+    is_note: bool = False
 
 
 @dataclass(frozen=True, slots=True)

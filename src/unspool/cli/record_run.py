@@ -116,7 +116,7 @@ class Run:
                 for happening in self._happenings():
                     writer.add(happening)
                     self.tally.add(happening)
-                    if isinstance(happening, Problem):
+                    if isinstance(happening, Problem) and not happening.is_note:
                         say(happening.text)
                 self._is_recording = False
                 length = time.monotonic() - started

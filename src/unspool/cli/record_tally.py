@@ -55,7 +55,7 @@ class Tally:
                 self._of_ended += self._of_thread.pop((happening.pid, happening.tid), 0)
             case Lost():
                 self.lost[happening.reason] += happening.count
-            case Problem():
+            case Problem() if not happening.is_note:
                 self.problems.append(happening.text)
 
     @property

@@ -151,7 +151,7 @@ def _description(profile: Profile) -> dict[str, object]:
         "lost": _lost(profile),
         "problems": [
             *([] if profile.is_finished else [_UNFINISHED]),
-            *(_text(text) for _, text in profile.problems),
+            *dict.fromkeys(_text(text) for _, text in profile.problems),
         ],
     }
 

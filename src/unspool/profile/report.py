@@ -103,12 +103,19 @@ def report_of(profile: Profile, limit: int) -> Report:
         [_event_report(profile, event, limit) for event in range(len(profile.events))],
         nameless_binaries(profile),
         lost,
-        list(dict.fromkeys(_problem(profile, process, text) for process, text in profile.problems)),
+        _problems(profile),
     )
 
 
-def _problem(profile: Profile, process: int | None, text: str) -> str:
-    return text if process is None else f"process {profile.processes[process].pid}: {text}"
+def _problems(profile: Profile) -> list[str]:
+    """Each text once, with whose it is."""
+    pids: dict[str, set[int]] = {}
+    for process, text in profile.problems:
+        pids.setdefault(text, set()).update([] if process is None else [profile.processes[process].pid])
+    return [
+        text if not of else f"process {min(of)}: {text}" if len(of) == 1 else f"{len(of):,} processes: {text}"
+        for text, of in pids.items()
+    ]
 
 
 def _event_report(profile: Profile, event: int, limit: int) -> EventReport:
