@@ -22,5 +22,5 @@ def test_limit_of_address_space_from_the_start(folder: Path) -> None:
     """A finite limit of the address space is the program's alone: it runs, and is told of."""
     program = build(folder, "with_preload.c")
     limited = ["sh", "-c", 'ulimit -v 400000; exec "$0"', program]
-    for outcome in compare(limited, samples=0, recorded_status=1):
+    for outcome in compare(limited, samples=0):
         assert "address space" in outcome.errors, outcome.errors

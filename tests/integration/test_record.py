@@ -169,11 +169,65 @@ def test_exit_status(tmp_path: Path, command: str, status: int) -> None:
     assert ("sh was killed by SIGTERM" in result.errors) == (status == 143)
 
 
-def test_no_samples_is_a_failure_that_says_why(tmp_path: Path) -> None:
-    result = record(tmp_path, ["true"])
-    assert result.status == 1
-    assert "nothing was recorded" in result.errors and "-r" in result.errors
-    assert not result.path.exists()
+@pytest.mark.parametrize("status", [0, 7])
+@pytest.mark.parametrize("name", ["recording.unspool", "recording.html"])
+def test_no_samples_is_an_answer_that_says_why(tmp_path: Path, status: int, name: str) -> None:
+    result = record(tmp_path, ["sh", "-c", f"exit {status}"], name=name)
+    assert result.status == status
+    assert "unspool: no samples: the program used " in result.errors
+    assert "give a higher rate with -r" in result.errors
+    assert "0 samples at 199 Hz" in result.errors and f"written to {result.path}" in result.errors
+    if name.endswith(".unspool"):
+        said = told(tmp_path, "report", result.path)
+        assert f"ended    exit status {status}\n" in said and "give a higher rate with -r" in said
+        told(tmp_path, "query", result.path, "SELECT * FROM function_self")
+        for format_ in ("html", "pprof", "collapsed"):
+            told(tmp_path, "export", result.path, "-f", format_, "-o", tmp_path / format_)
+
+
+def told(folder: Path, *arguments: str | Path) -> str:
+    """What another verb prints; it must succeed."""
+    command = [*UNSPOOL, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    assert result.returncode == 0, result
+    return result.stdout
+
+
+def test_an_idle_process_is_an_answer(tmp_path: Path) -> None:
+    """It has threads; what to do is said."""
+    idle = subprocess.Popen(["sleep", "100"])
+    try:
+        result = subprocess.run(
+            [*UNSPOOL, "record", "-d", "0.3", "-o", "r.unspool", "-p", str(idle.pid)],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+        )
+    finally:
+        idle.kill()
+        idle.wait()
+    assert result.returncode == 0, result
+    assert f"no samples: process {idle.pid} used 0.0 ms of the CPU: it was idle" in result.stderr
+    assert f"(-d), or see where it waits: unspool stack {idle.pid}\n" in result.stderr
+    assert "1 process, 1 thread, " in result.stderr
+    assert "it was idle" in told(tmp_path, "report", "r.unspool")
+
+
+def test_the_report_says_how_the_program_ended(tmp_path: Path) -> None:
+    result = record(tmp_path, ["sh", "-c", "kill -SEGV $$"])
+    assert result.status == 139
+    assert "  ended    killed by SIGSEGV\n" in told(tmp_path, "report", result.path)
+
+
+def test_threads_are_counted_alike_by_record_and_in_the_recording(tmp_path: Path) -> None:
+    """Those of processes that call exec, too."""
+    script = 'for i in 1 2 3; do "$0"; done; exec "$0"'
+    result = record(tmp_path, ["bash", "-c", script, build(tmp_path, "threads.c")])
+    counts = result.query(
+        "SELECT (SELECT count(*) FROM processes), (SELECT count(*) FROM threads WHERE tid > 0)"
+    )
+    assert f", {counts[0][0]} processes, {counts[0][1]} threads, " in result.errors
 
 
 def test_what_costs_no_sample_is_noted_and_interrupts_nobody(tmp_path: Path) -> None:

@@ -160,6 +160,25 @@ def test_the_text(recording: Recording) -> None:
         assert wanted in whole, f"{wanted!r} is missing in\n{whole}"
 
 
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (0, "exit status 0"),
+        (3 << 8, "exit status 3"),
+        (11, "killed by SIGSEGV"),
+        (0x80 | 6, "killed by SIGABRT"),
+    ],
+)
+def test_how_the_program_ended(tmp_path: Path, status: int, words: str) -> None:
+    """exit_status: as wait(2) gives it."""
+    assert f"  ended    {words}" in text(Recording(tmp_path / "r", meta={"exit_status": status}))
+
+
+@pytest.mark.parametrize("status", ["no number", -1, 1 << 60, 127])
+def test_an_exit_status_may_be_anything(tmp_path: Path, status: str | int) -> None:
+    text(Recording(tmp_path / "r", meta={"exit_status": status}))
+
+
 def test_it_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
     """Whatever names say; and columns stay in line."""
     recording = Recording(tmp_path / "r")

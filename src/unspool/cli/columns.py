@@ -1,6 +1,7 @@
-"""Text in columns: numbers with units, names that are cut to fit a terminal."""
+"""Text in columns: numbers with units, signals by name, names that are cut to fit a terminal."""
 
 import shutil
+import signal
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -60,6 +61,14 @@ def amount(weight: int, unit: str) -> str:
 def percent(part: int, whole: int) -> str:
     """ "12.3 %"; "-" of nothing."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def signal_name(number: int) -> str:
+    """ "SIGSEGV"."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def table(

@@ -25,6 +25,7 @@ from unspool.capture.launch import exit_status
 from unspool.capture.program import CommandError, Program
 from unspool.capture.samples import CodeFile, Happening, Problem, ThreadNamed
 from unspool.capture.thread_triggers import TIMER_LIMIT
+from unspool.cli.columns import signal_name
 from unspool.cli.downloads import Downloads
 from unspool.cli.naming_progress import NamingLine
 from unspool.cli.record_output import Output
@@ -101,7 +102,7 @@ class Run:
             self.source.close()  # no more samples are taken
             status = self._wait()
         if status < 0 and -status != signal.SIGINT:  # Ctrl-C is no news
-            say(f"{self.target[0]} was killed by {_signal_name(-status)}")
+            say(f"{self.target[0]} was killed by {signal_name(-status)}")
         return exit_status(status) or int(self._failed)
 
     def _record(self, pid: int, started: float) -> None:
@@ -120,7 +121,8 @@ class Run:
                         say(happening.text)
                 self._is_recording = False
                 length = time.monotonic() - started
-                writer.set_meta({"seconds": str(round(length, 3))})
+                writer.set_meta({"seconds": str(round(length, 3)), **self._ending()})
+                self.tally.processes, self.tally.threads = writer.processes, writer.threads
                 self._finish(writer)
             self._report(path, length)
         except (RecordingError, ExportError) as error:
@@ -147,8 +149,18 @@ class Run:
                 return match.expand(new)
         return name
 
+    def _ending(self) -> dict[str, str | int]:
+        """How the program ended, if it has: as wait(2) gives it."""
+        if self.pid is not None or self.source.goes_on:
+            return {}
+        status = self.source.wait()
+        return {"exit_status": -status if status < 0 else status << 8}
+
     def _finish(self, writer: RecordingWriter) -> None:
         if not self.tally.samples:
+            why = f"no samples: {self._why_nothing()}"
+            say(why)
+            writer.add(Problem(None, why))
             writer.finish()
             return
         try:
@@ -158,13 +170,6 @@ class Run:
             say(f"interrupted: names are missing; get them with: unspool symbolize {writer.path}")
 
     def _report(self, path: Path, seconds: float) -> None:
-        if not self.tally.samples and not self._is_idle:
-            self._failed = True
-            self.output.discard(path)
-            say(f"nothing was recorded: {self._why_nothing()}")
-            return
-        if not self.tally.samples:
-            say(f"process {self.pid} was idle: it used {duration(self.tally.cpu_time)} of the CPU")
         for line in self.tally.lines(self.source.settings.rate, seconds):
             say(line)
         if self._misses_faults:
@@ -175,31 +180,33 @@ class Run:
             say("the program goes on, and unspool waits for its end (Ctrl-C twice: no longer)")
 
     @property
-    def _is_idle(self) -> bool:
-        """A process that was watched for a while has used next to no CPU time; that is an answer, too."""
-        short = self.tally.cpu_time < 2 * 1_000_000_000 // self.source.settings.rate
-        return self.pid is not None and short and not self.tally.problems
-
-    @property
     def _misses_faults(self) -> bool:
         is_fast = self.via == "in-process" and self.source.settings.rate > TIMER_LIMIT
         return is_fast and self.tally.weight < _MOST_SAMPLED * self.tally.cpu_time
 
     def _why_nothing(self) -> str:
-        rate = self.source.settings.rate
+        """And what to do."""
+        period = 1_000_000_000 // self.source.settings.rate
+        used = f"used {duration(self.tally.cpu_time)} of the CPU"
+        is_short = self.tally.cpu_time < 2 * period
+        if is_short and self.pid is not None:
+            where = f", or see where it waits: unspool stack {self.pid}" if self.source.goes_on else ""
+            return f"process {self.pid} {used}: it was idle; watch it for longer (-d){where}"
         if not self.tally.processes and not self.tally.problems:
             return (
                 "the agent was not loaded into the program, or that ended at once; if it uses the CPU, --via "
                 "perf can watch it"
             )
-        if self.tally.processes and self.tally.cpu_time < 2 * 1_000_000_000 // rate:
+        if is_short and self.tally.processes:
             return (
-                f"the program used {duration(self.tally.cpu_time)} of the CPU, and at {rate} Hz a sample is "
-                f"taken every {duration(1_000_000_000 // rate)}; give a higher rate with -r"
+                f"the program {used}, and at {self.source.settings.rate} Hz a sample is taken every "
+                f"{duration(period)}; give a higher rate with -r"
             )
         if self.tally.problems:
             return "see above"
-        return "no sample was taken" + ("; try --via perf" if self.via == "in-process" else "")
+        for reason, _ in self.tally.lost.most_common(1):
+            return f"all were lost: {reason}"
+        return "none was taken" + ("; try --via perf" if self.via == "in-process" else "")
 
     # ------------------------------------------------------------ signals
 
@@ -227,11 +234,6 @@ class Run:
             except KeyboardInterrupt:
                 if self._interrupts > 1:
                     return 128 + signal.SIGINT
-
-
-def _signal_name(number: int) -> str:
-    names = {one.value: one.name for one in signal.Signals}
-    return names.get(number, f"signal {number}")
 
 
 def say(text: str) -> None:

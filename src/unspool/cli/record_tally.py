@@ -20,7 +20,7 @@ from unspool.capture.samples import (
 @dataclass
 class Tally:
     """Times in nanoseconds. cpu_time: the kernel's figure, of all threads; weight: of all samples. complete,
-    guessed, cut: [samples, their weight]."""
+    guessed, cut: [samples, their weight]. processes, threads: as the recording counts them."""
 
     samples: int = 0
     complete: list[int] = field(default_factory=lambda: [0, 0])
@@ -28,11 +28,11 @@ class Tally:
     cut: list[int] = field(default_factory=lambda: [0, 0])
     weight: int = 0
     processes: int = 0
+    threads: int = 0
     lost: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     _of_thread: dict[tuple[int, int], int] = field(default_factory=dict)
     _of_ended: int = 0
-    _ended: int = 0  # threads
 
     def add(self, happening: Happening) -> None:
         match happening:
@@ -44,24 +44,16 @@ class Tally:
                     sums[1] += int(happening.weights[chosen].sum())
                 self.weight += int(happening.weights.sum())
             case ProcessStarted():
-                self.processes += 1
                 for key in [key for key in self._of_thread if key[0] == happening.pid]:
                     self._of_ended += self._of_thread.pop(key)
-                    self._ended += key[1] > 0
             case ThreadTime():
                 self._of_thread[happening.pid, happening.tid] = happening.user + happening.system
             case ThreadEnded():
-                self._ended += 1
                 self._of_ended += self._of_thread.pop((happening.pid, happening.tid), 0)
             case Lost():
                 self.lost[happening.reason] += happening.count
             case Problem() if not happening.is_note:
                 self.problems.append(happening.text)
-
-    @property
-    def threads(self) -> int:
-        """How many there were; tids below 1 stand for none."""
-        return self._ended + sum(tid > 0 for _, tid in self._of_thread)
 
     @property
     def cpu_time(self) -> int:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import click
 
 from unspool.capture.samples import BinaryKind, Flag
-from unspool.cli.columns import amount, cells, fitted, percent, table
+from unspool.cli.columns import amount, cells, fitted, percent, signal_name, table
 from unspool.cli.short_names import short_name
 from unspool.cli.stack_text import printable
 from unspool.profile.report import EventReport, HotFunction, Report
@@ -63,9 +63,21 @@ def _head(report: Report) -> Iterator[str]:
     if report.duration is not None:
         started += f"{', ' if started else ''}{amount(report.duration, 'nanoseconds')} long"
     yield f"{_INDENT}{'started':<9}{started}"
+    status = report.meta.get("exit_status")
+    if isinstance(status, int):
+        yield f"{_INDENT}{'ended':<9}{_ending(status)}"
     if not report.is_finished:
         words = "not finished: it is still being written, or its writer died; names may be missing"
         yield _INDENT + click.style(words, fg="yellow")
+
+
+def _ending(status: int) -> str:
+    """status: as wait(2) gives it."""
+    number = status & 0x7F
+    if number:
+        return click.style(f"killed by {signal_name(number)}", fg="red")
+    status = status >> 8 & 0xFF
+    return click.style(f"exit status {status}", fg="yellow" if status else None)
 
 
 def _event_text(report: EventReport, whole: Report, width: int | None) -> Iterator[str]:

@@ -50,7 +50,9 @@ class ProcessBook:
         self._current: dict[int, ProcessRow] = {}
         self._ended: deque[ProcessRow] = deque()
         self._ended_threads: deque[tuple[ProcessRow, int, ThreadRow]] = deque()
-        self._processes = self._threads = 0
+        self.processes = 0
+        self.threads = 0  # those with a tid above 0: others stand for no thread
+        self._thread_rows = 0
 
     def current(self, pid: int) -> ProcessRow | None:
         """The last process of that pid."""
@@ -129,8 +131,8 @@ class ProcessBook:
             replaced.end_time = time
             self._connection.execute("UPDATE processes SET end_time = ? WHERE id = ?", (time, replaced.id))
         parent = None if parent_pid is None else self._current.get(parent_pid)
-        process = self._current[pid] = ProcessRow(self._processes, pid)
-        self._processes += 1
+        process = self._current[pid] = ProcessRow(self.processes, pid)
+        self.processes += 1
         self._connection.execute(
             "INSERT INTO processes (id, pid, parent, command, start_time) VALUES (?, ?, ?, ?, ?)",
             (process.id, pid, None if parent is None else parent.id, text(command), time),
@@ -138,8 +140,9 @@ class ProcessBook:
         return process
 
     def _begin_thread(self, process: ProcessRow, tid: int, name: str) -> ThreadRow:
-        thread = process.threads[tid] = ThreadRow(self._threads)
-        self._threads += 1
+        thread = process.threads[tid] = ThreadRow(self._thread_rows)
+        self._thread_rows += 1
+        self.threads += tid > 0
         self._connection.execute(
             "INSERT INTO threads (id, process, tid, name) VALUES (?, ?, ?, ?)",
             (thread.id, process.id, tid, text(name)),

@@ -143,6 +143,16 @@ class RecordingWriter:
             if time.monotonic() - self._committed_at >= COMMIT_SECONDS:
                 self._commit()
 
+    @property
+    def processes(self) -> int:
+        """How many there are by now; exec makes a new one."""
+        return self._book.processes
+
+    @property
+    def threads(self) -> int:
+        """How many there are by now, without what stands for none (tid 0 and less)."""
+        return self._book.threads
+
     def commit(self) -> None:
         """What was added is in the file now, not only within a second. Raises RecordingError."""
         self._commit()
