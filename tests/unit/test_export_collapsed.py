@@ -45,7 +45,9 @@ def test_a_cut_stack_says_why_and_where() -> None:
     thread = maker.thread("worker")
     maker.sample(thread, "lost@plugin.so | work@app", weight=2, end=StackEnd.NO_UNWIND_INFO)
     maker.sample(thread, "sys_read@[kernel]", weight=1, flags=Flag.KERNEL_CALLER_UNKNOWN)
+    maker.sample(thread, "late@innocent.so", end=StackEnd.NO_UNWIND_INFO, weight=3, flags=Flag.NO_TABLE_YET)
     assert lines(maker) == [
+        "worker;[cut: a library's unwind table was not there yet];late 3",
         "worker;[cut: nothing says how to go on, in plugin.so];lost;work 2",
         "worker;[kernel, caller unknown];sys_read_[k] 1",
     ]

@@ -118,21 +118,34 @@ def test_the_truth(recording: Recording) -> None:
 
 
 def test_where_stacks_were_cut(tmp_path: Path) -> None:
-    """In the binary of the outermost frame; the kernel's caller is a reason of its own."""
+    """In the binary of the outermost frame, unless a flag says why: then that has nothing to do with it."""
     recording = Recording(tmp_path / "r")
     recording.sample(["work", "jit"], end=StackEnd.NO_UNWIND_INFO)
     recording.sample(["jit", "work"], end=StackEnd.NO_UNWIND_INFO)
     recording.sample(["main", "jit"], end=StackEnd.NO_UNWIND_INFO, weight=5)
     recording.sample([], flags=Flag.KERNEL_CALLER_UNKNOWN)
     recording.sample(["work"], flags=Flag.STALE_MODULES)
-    truth = made(recording).events[0].truth
+    for function in ("work", "jit", "work"):
+        flags = Flag.NO_TABLE_YET | Flag.STALE_MODULES
+        recording.sample([function], end=StackEnd.BAD_RETURN_ADDRESS, flags=flags)
+    for function in ("work", "jit"):
+        recording.sample([function], end=StackEnd.NO_UNWIND_INFO, flags=Flag.STALE_MODULES)
+    report = made(recording)
+    truth = report.events[0].truth
     assert [(cut.end, cut.binary, cut.share) for cut in truth.cuts] == [
+        (Flag.NO_TABLE_YET, None, Share(3, 3)),
+        (Flag.STALE_MODULES, None, Share(2, 2)),
         (StackEnd.NO_UNWIND_INFO, "[jit]", Share(2, 6)),
-        (None, "[kernel]", Share(1, 1)),
         (StackEnd.NO_UNWIND_INFO, "/synthetic/program", Share(1, 1)),
+        (Flag.KERNEL_CALLER_UNKNOWN, None, Share(1, 1)),
     ]
-    assert truth.marked == {Flag.STALE_MODULES: Share(1, 1), Flag.KERNEL_CALLER_UNKNOWN: Share(1, 1)}
+    assert truth.marked == {
+        Flag.STALE_MODULES: Share(6, 6),
+        Flag.NO_TABLE_YET: Share(3, 3),
+        Flag.KERNEL_CALLER_UNKNOWN: Share(1, 1),
+    }
     assert truth.guessed == Share(1, 1)
+    assert any(line.endswith("  3  a library's unwind table was not there yet") for line in plain(report))
     assert (truth.cpu_time, truth.not_sampled) == (None, None)
 
 

@@ -126,6 +126,23 @@ class Flag(IntFlag):
     JOINED = 8  # the kernel's chain of frame pointers goes on where the walk could not
 
 
+FLAGS = {
+    Flag.STALE_MODULES: "the memory map changed meanwhile",
+    Flag.NO_TABLE_YET: "a library's unwind table was not there yet",
+    Flag.KERNEL_CALLER_UNKNOWN: "time in the kernel, its caller not known",
+    Flag.JOINED: "continued by the kernel's chain of frame pointers",
+}
+
+
+def causes_of_cuts(flags: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8[n]: of the flags of n samples that were cut the one Flag that says why, whatever their walks met
+    where they ended; 0: none does."""
+    causes = (Flag.KERNEL_CALLER_UNKNOWN, Flag.NO_TABLE_YET, Flag.STALE_MODULES)
+    return np.select(
+        [(flags & cause) != 0 for cause in causes], [np.uint8(cause) for cause in causes], np.uint8(0)
+    )
+
+
 @dataclass(frozen=True)
 class SampleBatch:
     """n samples of one process under one code map, m frames in all; stacks are innermost first.

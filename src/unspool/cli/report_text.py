@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 import click
 
-from unspool.capture.samples import BinaryKind, Flag
+from unspool.capture.samples import FLAGS, BinaryKind, Flag
 from unspool.cli.columns import amount, cells, fitted, percent, signal_name, table
 from unspool.cli.short_names import short_name
 from unspool.cli.stack_text import printable
@@ -32,13 +32,6 @@ _STATES = {
 _REMEDIES = {
     BinaryKind.JIT: "record with the runtime's perf map: node --perf-basic-prof",
     BinaryKind.KERNEL: "sysctl kernel.kptr_restrict=0, then record again",
-}
-
-_FLAGS = {
-    Flag.STALE_MODULES: "the memory map changed meanwhile",
-    Flag.NO_TABLE_YET: "a library's unwind table was not there yet",
-    Flag.KERNEL_CALLER_UNKNOWN: "time in the kernel, its caller not known",
-    Flag.JOINED: "continued by the kernel's chain of frame pointers",
 }
 
 
@@ -235,13 +228,13 @@ def _truth_text(truth: Truth, report: EventReport, whole: Report, width: int | N
         text = f"{_INDENT}{name:<9}{_share_text(share, report)} {meaning}"
         yield click.style(text, fg=colour) if colour and share.samples else text
     for cut in truth.cuts[:_SHOWN_CUTS]:
-        why = "the kernel's caller is not known" if cut.end is None else ENDS[cut.end]
-        where = "" if cut.end is None else f"{fitted(_base(cut.binary), _BINARY)}: "
+        why = FLAGS[cut.end] if isinstance(cut.end, Flag) else ENDS[cut.end]
+        where = "" if cut.binary is None else f"{fitted(_base(cut.binary), _BINARY)}: "
         yield _line(f"{'':<9}{_share_text(cut.share, report)} {where}{why}", width)
     if len(truth.cuts) > _SHOWN_CUTS:
         yield f"{_INDENT}{'':<9}… and {len(truth.cuts) - _SHOWN_CUTS} other kinds"
     for flag, share in truth.marked.items():
-        yield _line(f"{'marked':<9}{_share_text(share, report)} {_FLAGS[flag]}", width)
+        yield _line(f"{'marked':<9}{_share_text(share, report)} {FLAGS[flag]}", width)
     frames = sum(found.frames for found in truth.frames)
     yield f"{_INDENT}frames by how they were found, and their number"
     for found in truth.frames:

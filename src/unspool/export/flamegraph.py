@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.capture.samples import Flag
+from unspool.capture.samples import FLAGS, Flag
 from unspool.export.leaves import Leaves, binary_name, inlined_lines, printable
 from unspool.profile import Profile
 from unspool.unwind import How
@@ -32,12 +32,6 @@ from unspool.unwind import How
 _SCRIPTS = ("data.js", "names.js", "trees.js", "colours.js", "graph.js", "panels.js", "viewer.js")
 _ALIGNMENT = 8
 _TYPES = {"u1": np.uint8, "i4": np.int32, "f8": np.float64}
-_FLAGS = {
-    Flag.STALE_MODULES: "the memory map changed meanwhile",
-    Flag.NO_TABLE_YET: "a library's unwind table was not there yet",
-    Flag.KERNEL_CALLER_UNKNOWN: "time in the kernel, its caller not known",
-    Flag.JOINED: "continued by the kernel's chain of frame pointers",
-}
 _UNFINISHED = "The recording was not finished when this was made: samples and names may be missing."
 _LONGEST_NAME = 10_000  # characters that are kept of a name
 
@@ -146,7 +140,7 @@ def _description(profile: Profile) -> dict[str, object]:
             for thread in profile.threads
         ],
         "hows": [how.name.lower().replace("_", " ") for how in sorted(How)],
-        "flags": {int(flag): words for flag, words in _FLAGS.items()},
+        "flags": {int(flag): words for flag, words in FLAGS.items()},
         "doubtful": int(Flag.STALE_MODULES | Flag.NO_TABLE_YET),  # these make every frame of a stack a guess
         "lost": _lost(profile),
         "problems": [

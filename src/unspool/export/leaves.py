@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.capture.samples import Flag
+from unspool.capture.samples import FLAGS, Flag, causes_of_cuts
 from unspool.profile import Profile
 from unspool.unwind import ENDS
 
@@ -110,13 +110,17 @@ def printable(text: str) -> str:
 def _marks(
     profile: Profile, cut: NDArray[np.int64], ends: NDArray[np.uint8], flags: NDArray[np.uint8]
 ) -> list[str]:
-    """For each cut sample (an index) in words where it was cut, and why."""
+    """For each cut sample (an index) in words where it was cut, and why; or why alone, where a flag says
+    that."""
     outermost = profile.tree.outermost[profile.sample_stack[cut]]
     binaries = profile.frame_binary[profile.stack_frame[outermost]]
     words = []
-    for binary, end, flag in zip(binaries.tolist(), ends.tolist(), flags.tolist(), strict=True):
-        if flag & Flag.KERNEL_CALLER_UNKNOWN:
+    causes = causes_of_cuts(flags).tolist()
+    for binary, end, cause in zip(binaries.tolist(), ends.tolist(), causes, strict=True):
+        if cause == Flag.KERNEL_CALLER_UNKNOWN:
             words.append("[kernel, caller unknown]")
+        elif cause:
+            words.append(f"[cut: {FLAGS[Flag(cause)]}]")
         else:
             why = ENDS.get(end, "not known why")
             words.append(f"[cut: {why}, in {printable(binary_name(profile, binary))}]")

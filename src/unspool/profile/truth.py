@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unspool.capture.samples import BinaryKind, Flag
+from unspool.capture.samples import BinaryKind, Flag, causes_of_cuts
 from unspool.core_interface import GUESS
 from unspool.profile.model import Profile
 from unspool.unwind import How, StackEnd
@@ -23,11 +23,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Stacks that ended before their root for one reason in one binary. end: None: the kernel's caller is not
-    known. binary: of the outermost frame that was found."""
+    """Stacks that ended before their root for one reason in one binary. end: how, or the Flag that says why.
+    binary: of the outermost frame that was found; None: it has nothing to do with it, a flag says why."""
 
-    end: StackEnd | None
-    binary: str
+    end: StackEnd | Flag
+    binary: str | None
     share: Share
 
 
@@ -112,17 +112,20 @@ def _share(profile: Profile, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]])
 def _cuts(profile: Profile, cut: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Iterator[Cut]:
     samples = np.flatnonzero(cut)
     outermost = profile.tree.outermost[profile.sample_stack[samples]]
-    binary = profile.frame_binary[profile.stack_frame[outermost]].astype(np.int64)
-    end = profile.sample_end[samples].astype(np.int64)
-    end[(profile.sample_flags[samples] & Flag.KERNEL_CALLER_UNKNOWN) != 0] = -1
+    causes = causes_of_cuts(profile.sample_flags[samples])
+    binary = np.where(causes, -1, profile.frame_binary[profile.stack_frame[outermost]].astype(np.int64))
+    end = np.where(causes, causes, profile.sample_end[samples])
     kinds, which = np.unique(np.stack([end, binary]), axis=1, return_inverse=True)
     which = which.reshape(-1)
     weights = np.zeros(kinds.shape[1], np.int64)
     np.add.at(weights, which, profile.sample_weight[samples])
     counts = np.bincount(which, minlength=kinds.shape[1])
     for (number, file), count, weight in zip(kinds.T.tolist(), counts, weights, strict=True):
-        reason = None if number < 0 else StackEnd(number)
-        yield Cut(reason, profile.binaries[file].path, Share(int(count), int(weight)))
+        share = Share(int(count), int(weight))
+        if file < 0:
+            yield Cut(Flag(number), None, share)
+        else:
+            yield Cut(StackEnd(number), profile.binaries[file].path, share)
 
 
 def _frames_found(
