@@ -89,17 +89,18 @@ def test_the_header_says_how_certain_the_picture_is(page: Page) -> None:
     expect(page.locator("#summary > span")).to_have_text(
         [
             "1.10 s of CPU time",
-            "63.6 % complete",
-            "22.7 % guessed",
-            "4.55 % cut",
-            "9.09 % (not sampled)",
+            "70.0 % complete",
+            "25.0 % guessed",
+            "5.00 % cut",
+            "9.09 % of CPU time (not sampled)",
             "64 samples",
             "3 lost",
         ]
     )
     page.click("#truth")
     text = page.locator("#details-text").inner_text()
-    assert f"{CUT}\t50.0 ms\t4.55 %" in text
+    assert f"{CUT}\t50.0 ms\t5.00 %" in text
+    assert "of the CPU time by the kernel's count\t100 ms\t9.09 %" in text
     assert "frame pointer (a guess)" in text
     assert "the ring was full\t3" in text
 
@@ -344,6 +345,21 @@ def test_one_thread_or_process(browser: Browser, tmp_path: Path) -> None:
         page.select_option("#group", "thread")
         assert rows(page)[2] == ["main (7)", "worker (8)", "other (9)"]
         assert rows(page)[3] == ["_start", "_start", CUT, "go"]
+
+
+def test_threads_are_counted_as_in_the_report_and_those_without_samples_not_offered(
+    browser: Browser, tmp_path: Path
+) -> None:
+    maker = small_profile()
+    maker.thread("idle", pid=7, tid=9, cpu_time=0)
+    maker.thread("(not recorded)", pid=7, tid=-1, cpu_time=5 * MS)
+    maker.thread("perf-exec", pid=6, tid=6, command="perf-exec")
+    for page in shown(browser, tmp_path, maker.profile()):
+        assert page.locator("#thread option").all_inner_texts() == [
+            "All 4 threads",
+            "main (7) - 85.0 %",
+            "worker (8) - 15.0 %",
+        ]
 
 
 def test_several_events(browser: Browser, tmp_path: Path) -> None:

@@ -251,13 +251,34 @@ def test_processes(tmp_path: Path) -> None:
 
 def test_limits_say_what_they_hide(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "r")
-    for tid in range(5):
-        recording.sample([f"f{tid}"], tid=tid, weight=tid + 1)
+    for tid in range(1, 6):
+        recording.sample([f"f{tid}"], tid=tid, weight=tid)
     report = made(recording, 2)
     (event,) = report.events
-    assert [function.function for function in event.by_self] == ["f4", "f3"]
-    assert [use.tid for use in event.threads] == [4, 3]
+    assert [function.function for function in event.by_self] == ["f5", "f4"]
+    assert [use.tid for use in event.threads] == [5, 4]
     assert "… 3 more threads" in "\n".join(plain(report))
+
+
+def test_who_has_neither_samples_nor_time_is_only_counted(tmp_path: Path) -> None:
+    """What stands for no thread is explained, and not counted. The same pid may be of two processes."""
+    recording = Recording(tmp_path / "r")
+    recording.add(ProcessStarted(7, None, "perf-exec", 1), ThreadNamed(7, 7, "perf-exec", 1))
+    recording.add(ProcessStarted(7, None, "prog", 2), ThreadNamed(7, 7, "main", 2))
+    recording.add(ThreadNamed(7, 8, "idle", 2), ThreadTime(7, 8, 0, 0))
+    recording.add(ThreadNamed(7, -1, "(not recorded)", 2), ThreadTime(7, -1, 5 * MS, 0))
+    recording.sample(["work"], pid=7, weight=MS)
+    report = made(recording)
+    (event,) = report.events
+    assert [use.name for use in event.threads] == ["(not recorded)", "main"]
+    assert [(use.command, use.threads) for use in event.processes] == [("prog", 2)]
+    assert (event.hidden_threads, event.hidden_processes) == (2, 1)
+    lines = list(plain(report))
+    assert "threads  3" in lines and "processes  2" in lines
+    assert "  … 2 more threads" in lines and "  … 1 more process" in lines
+    assert "  (not recorded): processes that were too short, or could not be recorded" in lines
+    assert any(line.endswith("  -  (not recorded)") for line in lines)
+    assert not any("idle" in line or "perf-exec" in line for line in lines)
 
 
 def test_what_is_unfinished_says_so(tmp_path: Path) -> None:

@@ -22,6 +22,11 @@ _SHOWN_CUTS, _SHOWN_BINARIES, _SHOWN_PROBLEMS = 8, 8, 10
 _WORTH_TELLING = 0.0005  # of the time
 _FACTS = ("command", "via", "rate")  # of Report.meta, in this order
 
+_NO_THREADS = {  # see docs/recording.md
+    "(ended threads)": "what threads used after they were last looked at",
+    "(not recorded)": "processes that were too short, or could not be recorded",
+}
+
 _STATES = {
     "functions": "functions only, no lines and inlined calls",
     "none": "no symbols",
@@ -91,7 +96,7 @@ def _event_text(report: EventReport, whole: Report, width: int | None) -> Iterat
         yield from _lines_text(report, width)
     yield ""
     yield from _threads_text(report, width)
-    if len(report.processes) > 1:
+    if len(report.processes) + report.hidden_processes > 1:
         yield ""
         yield from _processes_text(report, width)
     yield ""
@@ -163,25 +168,30 @@ def _lines_text(report: EventReport, width: int | None) -> Iterator[str]:
 
 
 def _threads_text(report: EventReport, width: int | None) -> Iterator[str]:
-    yield _heading("threads")
+    count = sum(use.tid > 0 for use in report.threads) + report.hidden_threads
+    yield _heading("threads", f"{count:,}")
     unit = report.event.unit
     with_time = any(use.cpu_time is not None for use in report.threads)
-    with_pid = len(report.processes) > 1
+    with_pid = len({use.pid for use in report.threads}) > 1
     rows = []
     for use in report.threads:
+        tid = str(use.tid) if use.tid > 0 else "-"
         times = [_optional(use.cpu_time), _optional(use.not_sampled)] if with_time else []
         shares = [percent(use.weight, report.weight), amount(use.weight, unit), f"{use.samples:,}"]
-        rows.append([*shares, *times, *([str(use.pid)] if with_pid else []), str(use.tid), use.name])
+        rows.append([*shares, *times, *([str(use.pid)] if with_pid else []), tid, use.name])
     optional = [*(["cpu time", "not sampled"] if with_time else []), *(["pid"] if with_pid else [])]
     heading = ["sampled", "", "samples", *optional, "tid", "name"]
     limits = [*[None] * (len(heading) - 1), _THREAD]
     yield from _indented(table(heading, rows, limits, numbers=len(heading) - 1), width)
     if report.hidden_threads:
         yield _more(report.hidden_threads, "thread")
+    for use in report.threads:
+        if use.tid < 1 and use.name in _NO_THREADS:
+            yield click.style(_line(f"{use.name}: {_NO_THREADS[use.name]}", width), dim=True)
 
 
 def _processes_text(report: EventReport, width: int | None) -> Iterator[str]:
-    yield _heading("processes")
+    yield _heading("processes", f"{len(report.processes) + report.hidden_processes:,}")
     rows = [
         [
             percent(use.weight, report.weight),

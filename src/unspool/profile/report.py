@@ -35,8 +35,9 @@ class HotLine:
 
 @dataclass(frozen=True, slots=True)
 class ThreadUse:
-    """weight: of its samples, in the event's unit. cpu_time: the kernel's figure, not_sampled: what of it no
-    sample covers (nanoseconds; None: not known, or the event does not measure time)."""
+    """tid: below 1 it is no thread (docs/recording.md). weight: of its samples, in the event's unit.
+    cpu_time: the kernel's figure, not_sampled: what of it no sample covers (nanoseconds; None: not known, or
+    the event does not measure time)."""
 
     pid: int
     tid: int
@@ -49,7 +50,7 @@ class ThreadUse:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """exit_status: as wait(2) gives it; None: not known, or it still ran."""
+    """threads: how many it had. exit_status: as wait(2) gives it; None: not known, or it still ran."""
 
     pid: int
     command: str
@@ -60,7 +61,8 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True)
 class EventReport:
-    """Of one event: everything is sorted, what is largest first. hidden: how many more there are."""
+    """Of one event: everything is sorted, what is largest first, without threads and processes that have
+    neither samples nor time. hidden: how many more there are, with these."""
 
     event: Event
     samples: int
@@ -120,8 +122,8 @@ def _problems(profile: Profile) -> list[str]:
 
 def _event_report(profile: Profile, event: int, limit: int) -> EventReport:
     own, total = profile.self_weights(event), profile.total_weights(event)
-    threads = _threads(profile, event)
-    processes = _processes(profile, event, threads)
+    threads, processes = _threads(profile, event), _processes(profile, event)
+    shown_threads, shown_processes = threads[:limit], processes[:limit]
     return EventReport(
         profile.events[event],
         int(np.count_nonzero(profile.sample_event == event)),
@@ -129,10 +131,10 @@ def _event_report(profile: Profile, event: int, limit: int) -> EventReport:
         [_function(profile, function, own, total) for function in _largest(own, limit)],
         [_function(profile, function, own, total) for function in _largest(total, limit)],
         _lines(profile, event, limit),
-        threads[:limit],
-        max(len(threads) - limit, 0),
-        processes[:limit],
-        max(len(processes) - limit, 0),
+        shown_threads,
+        sum(thread.tid > 0 for thread in profile.threads) - sum(use.tid > 0 for use in shown_threads),
+        shown_processes,
+        len(profile.processes) - len(shown_processes),
         truth_of(profile, event),
     )
 
@@ -181,18 +183,22 @@ def _threads(profile: Profile, event: int) -> list[ThreadUse]:
             rest,
         )
         for thread, weight, count, rest in zip(profile.threads, weights, samples, rests, strict=True)
+        if count or thread.cpu_time
     ]
     return sorted(uses, key=lambda use: (-max(use.weight, use.cpu_time or 0), use.pid, use.tid))
 
 
-def _processes(profile: Profile, event: int, threads: list[ThreadUse]) -> list[ProcessUse]:
-    weights = np.zeros(len(profile.processes), np.int64)
-    counts = np.zeros(len(profile.processes), np.int64)
-    of_thread = np.array([thread.process for thread in profile.threads], np.int64)
-    np.add.at(weights, of_thread, profile.thread_weights(event))
-    np.add.at(counts, of_thread, 1)
+def _processes(profile: Profile, event: int) -> list[ProcessUse]:
+    count = len(profile.processes)
+    weights, times, threads = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for thread, weight in zip(profile.threads, profile.thread_weights(event).tolist(), strict=True):
+        weights[thread.process] += weight
+        times[thread.process] += thread.cpu_time or 0
+        threads[thread.process] += thread.tid > 0
+    samples = np.bincount(profile.sample_process[profile.sample_event == event], minlength=count)
     uses = [
-        ProcessUse(process.pid, process.command, int(weight), int(count), process.exit_status)
-        for process, weight, count in zip(profile.processes, weights, counts, strict=True)
+        ProcessUse(process.pid, process.command, int(weights[i]), int(threads[i]), process.exit_status)
+        for i, process in enumerate(profile.processes)
+        if samples[i] or times[i]
     ]
     return sorted(uses, key=lambda use: -use.weight)

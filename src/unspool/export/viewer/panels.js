@@ -12,7 +12,8 @@ function element(tag, attributes, ...children) {
 // ---------------------------------------------------------------- figures of a selection
 
 // What is known of a selection of leaves and threads: weights by verdict and by mark, the kernel's figure for the
-// same threads (null: not known), what is missing.
+// same threads (null: not known), what is missing. Shares of verdicts and marks are of `total`, as in the report;
+// `whole` has what is missing in it.
 function truthOf(profile, leaves, threads, eventNumber) {
   const event = profile.events[eventNumber] ?? { unit: "" };
   const truth = { total: 0, samples: 0, verdicts: [0, 0, 0], marks: new Map(), flags: new Map(), unit: event.unit };
@@ -54,7 +55,7 @@ function showTruth(truth) {
   const figure = (strong, rest) => element("span", {}, element("b", { textContent: strong }), ` ${rest}`);
   const figures = [figure(weightText(truth.cpu ?? truth.total, truth.unit), truth.cpu === null ? "sampled" : "of CPU time")];
   VERDICTS.forEach((word, i) => {
-    if (truth.verdicts[i] > 0 || i === 0) figures.push(figure(shareText(truth.verdicts[i], whole), word));
+    if (truth.verdicts[i] > 0 || i === 0) figures.push(figure(shareText(truth.verdicts[i], truth.total), word));
   });
   if (truth.cpu !== null) figures.push(figure(...notSampledText(truth)));
   figures.push(figure(countText(truth.samples), truth.samples === 1 ? "sample" : "samples"));
@@ -63,7 +64,7 @@ function showTruth(truth) {
 }
 
 function notSampledText({ cpu, notSampled, unit }) {
-  if (notSampled >= 0) return [shareText(notSampled, cpu), "(not sampled)"];
+  if (notSampled >= 0) return [shareText(notSampled, cpu), "of CPU time (not sampled)"];
   return [weightText(-notSampled, unit), "sampled beyond the kernel's count"];
 }
 
@@ -228,8 +229,7 @@ const MEANINGS = {
 };
 
 function openTruth(profile, tree, truth) {
-  const { whole } = truth;
-  const weights = (weight) => [weightText(weight, truth.unit), shareText(weight, whole)];
+  const weights = (weight, whole = truth.total) => [weightText(weight, truth.unit), shareText(weight, whole)];
   const swatch = (word) => {
     const made = element("i");
     made.style.background = `var(--${word})`;
@@ -237,8 +237,9 @@ function openTruth(profile, tree, truth) {
   };
   const verdicts = VERDICTS.map((word, i) => [[swatch(word), `${word}: ${MEANINGS[word]}`], ...weights(truth.verdicts[i])]);
   if (truth.cpu !== null) {
-    const what = truth.notSampled >= 0 ? "CPU time by the kernel's count that no sample covers" : "samples add up to more";
-    verdicts.push([[swatch("missing"), `(not sampled): ${what}`], ...weights(Math.abs(truth.notSampled))]);
+    const count = "of the CPU time by the kernel's count";
+    const what = truth.notSampled >= 0 ? `no sample covers this much ${count}` : `samples add up to more, ${count}`;
+    verdicts.push([[swatch("missing"), `(not sampled): ${what}`], ...weights(Math.abs(truth.notSampled), truth.cpu)]);
   }
   const flags = [...truth.flags].sort(([, left], [, right]) => right - left);
   const marks = [...truth.marks].sort(([, left], [, right]) => right - left);
@@ -247,7 +248,7 @@ function openTruth(profile, tree, truth) {
   openDialog(
     "How certain this is",
     "figures",
-    ...section("Stacks, by time", verdicts),
+    ...section("Stacks, by time that was sampled", verdicts),
     ...section("Where stacks were cut", marks.map(([mark, weight]) => [profile.marks[mark], ...weights(weight)])),
     ...section("What makes stacks doubtful", flags.map(([flag, weight]) => [profile.flags[flag], ...weights(weight)])),
     ...section("How frames were found, by time", hows.map(([how, weight]) => [howText(profile, how), shareText(weight, frames)])),

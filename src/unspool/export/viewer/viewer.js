@@ -283,7 +283,7 @@ class Viewer {
     byId("event").replaceChildren(...profile.events.map(({ name, unit }, i) => new Option(`${name} (${unit})`, i)));
     byId("event").hidden = profile.events.length < 2;
     byId("thread").replaceChildren(...threadOptions(profile));
-    const single = profile.threads.length < 2;
+    const single = new Set(profile.leafThread).size < 2;
     byId("thread").hidden = byId("group").hidden = single;
   }
 
@@ -325,19 +325,22 @@ function chosenThreads(profile, choice) {
   return choice[0] === "t" ? [number] : all.filter((thread) => profile.threads[thread].process === number);
 }
 
-// Processes and their threads, the heaviest first, with their shares of the first event.
+// Processes and their threads, the heaviest first, with their shares of the first event; those that have samples. A
+// tid below 1 stands for no thread.
 function threadOptions(profile) {
   const weights = new Float64Array(profile.threads.length);
   profile.leafThread.forEach((thread, leaf) => {
     if (profile.leafEvent[leaf] === 0) weights[thread] += profile.leafWeight[leaf];
   });
   const sum = (threads) => threads.reduce((total, thread) => total + weights[thread], 0);
-  const all = chosenThreads(profile, "all");
+  const all = [...new Set(profile.leafThread)];
   const total = sum(all);
   const members = profile.processes.map((_, process) => all.filter((i) => profile.threads[i].process === process));
-  const order = profile.processes.map((_, i) => i).sort((left, right) => sum(members[right]) - sum(members[left]));
+  const order = profile.processes.map((_, i) => i).filter((i) => members[i].length > 0);
+  order.sort((left, right) => sum(members[right]) - sum(members[left]));
   const text = (name, weight) => `${shorten(name, 60)} - ${shareText(weight, total)}`;
-  const options = [new Option(`All ${plural(all.length, "thread")}`, "all")];
+  const count = profile.threads.filter(({ tid }) => tid > 0).length;
+  const options = [new Option(`All ${plural(count, "thread")}`, "all")];
   for (const process of order) {
     const group = element("optgroup", { label: shorten(processName(profile.processes[process]), 60) });
     if (members[process].length > 1 && order.length > 1) {
@@ -345,7 +348,7 @@ function threadOptions(profile) {
     }
     members[process].sort((left, right) => weights[right] - weights[left]);
     group.append(...members[process].map((i) => new Option(text(threadName(profile.threads[i]), weights[i]), `t${i}`)));
-    if (members[process].length > 0) options.push(group);
+    options.push(group);
   }
   return options;
 }
