@@ -6,10 +6,11 @@ import csv
 import io
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -43,13 +44,25 @@ def output(*arguments: object) -> str:
 
 
 def test_a_table(path: Path) -> None:
-    """Numbers to the right, names in full: this is no terminal."""
+    """Numbers to the right; this is no terminal, and nothing is cut."""
     lines = output(path, "SELECT weight, function, NULL AS empty FROM function_self").splitlines()
     assert lines == [
         f"weight  {'function':<{len(LONG)}}  empty",
         f"     7  {LONG}",
         "     5  b",
     ]
+
+
+def test_names_are_short_unless_asked_for_in_full(path: Path) -> None:
+    """Only what is a name of a function; CSV and JSON have names in full."""
+    long = f"ns::map<{'int, ' * 20}int>::find(int)"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE functions SET name = ? WHERE name = 'b'", (long,))
+    sql = f"SELECT DISTINCT name, 'not {long}' AS other FROM functions WHERE name LIKE 'ns%'"
+    assert output(path, sql).splitlines()[1] == f"ns::map<…>::find  not {long}"
+    assert output(path, sql, "--full-names").splitlines()[1] == f"{long}  not {long}"
+    assert next(csv.DictReader(io.StringIO(output(path, sql, "--csv"))))["name"] == long
+    assert json.loads(output(path, sql, "--json"))[0]["name"] == long
 
 
 def test_on_a_terminal_lines_fit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

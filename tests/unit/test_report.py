@@ -212,6 +212,32 @@ def test_names_are_shortened_to_fit_a_terminal(tmp_path: Path) -> None:
     assert sum(line.endswith("  shop::churn") for line in text(recording, 80)) == 3  # self, total, lines
 
 
+LONG = f"std::vector<{'std::pair<int, int>, ' * 20}int>::push_back(std::pair<int, int>&&)"
+
+
+@pytest.mark.parametrize(
+    ("options", "function"), [([], "std::vector<…>::push_back"), (["--full-names"], LONG)]
+)
+def test_names_are_short_unless_asked_for_in_full(tmp_path: Path, options: list[str], function: str) -> None:
+    """Also where no terminal is; JSON has them in full."""
+    recording = Recording(tmp_path / "r")
+    recording.sample([LONG.replace("<", "\0")], weight=MS)  # "<" would be an inlined call
+    recording.finish()
+    with closing(sqlite3.connect(recording.path, isolation_level=None)) as connection:
+        connection.execute("UPDATE functions SET name = ?", (LONG,))
+    output = CliRunner().invoke(unspool, ["report", *options, str(recording.path)]).output
+    assert output.count(f"  {function}\n") == 3  # self, total, lines
+    output = CliRunner().invoke(unspool, ["report", "--json", *options, str(recording.path)]).output
+    assert json.loads(output)["events"][0]["by_self"][0]["function"] == LONG
+
+
+def test_full_names_are_not_cut_on_a_terminal(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "r")
+    recording.sample(["f" * 300])
+    lines = list(report_text(made(recording), {}, 80, full_names=True))
+    assert sum(line.endswith("f" * 300) for line in lines) == 3
+
+
 def test_nothing_is_cut_where_nothing_must_fit(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "r")
     recording.sample(["f" * 300])

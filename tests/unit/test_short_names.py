@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
 from tests.short_names import NAMES
+from unspool import Frame, How, Location, LookupAddress
+from unspool.cli import stack_text
 from unspool.cli.short_names import short_name, shorter_names
+from unspool.cli.stack_frames import Line
+from unspool.cli.stack_text import Widths
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -25,3 +30,13 @@ def test_the_longest_form_that_fits(columns: int, form: str) -> None:
 )
 def test_any_text_is_a_name(name: str) -> None:
     assert shorter_names(name)[0] == name
+
+
+@pytest.mark.parametrize(
+    ("full", "shown"), [(False, "ns::map<…>::find"), (True, f"ns::map<{'int, ' * 20}int>::find")]
+)
+def test_stacks_have_short_names_unless_asked_for_in_full(full: bool, shown: str) -> None:
+    frame = Frame(LookupAddress(0x1000), How.CFI, False, None, None, False)
+    line = Line(frame, Location(f"ns::map<{'int, ' * 20}int>::find", None, None, None, False))
+    widths = Widths(name=20, file=0, full_names=full)
+    assert shown in click.unstyle(stack_text._line_text(line, "0", widths)).split("  ")

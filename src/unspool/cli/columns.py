@@ -6,8 +6,6 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from unspool.cli.stack_text import printable
-
 _NARROW = 80
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 
@@ -15,6 +13,13 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 def width() -> int | None:
     """Columns that a line may take; None: standard output is no terminal, and nothing needs to be cut."""
     return shutil.get_terminal_size((_NARROW, 24)).columns if sys.stdout.isatty() else None
+
+
+def printable(text: str) -> str:
+    """What a process or a file calls itself must not command the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def cells(text: str) -> int:

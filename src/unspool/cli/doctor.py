@@ -19,7 +19,7 @@ from unspool.capture.in_process import CaptureSettings
 from unspool.capture.perf_event import PerfCapture
 from unspool.capture.perf_permission import PerfSettings, kernel_is_visible
 from unspool.capture.permission import Rights, user_name
-from unspool.cli.stack_text import printable
+from unspool.cli.columns import printable
 from unspool.symbols import KernelSymbols, Symbolizer
 
 _ARCHITECTURES = ("x86_64", "aarch64")

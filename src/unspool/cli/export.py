@@ -2,7 +2,7 @@
 
 import click
 
-from unspool.cli.stack_text import printable
+from unspool.cli.columns import printable
 from unspool.export import FORMATS, ExportError, write
 from unspool.profile import Profile, RecordingError
 

@@ -15,8 +15,8 @@ from unspool.capture import CaptureError
 from unspool.capture.perf_data import PerfData
 from unspool.capture.perf_header import is_perf_data
 from unspool.capture.samples import Lost, SampleBatch
+from unspool.cli.columns import printable
 from unspool.cli.downloads import Downloads
-from unspool.cli.stack_text import printable
 from unspool.profile.errors import RecordingError
 from unspool.profile.naming import NamingProgress
 from unspool.profile.recording import RecordingWriter

@@ -4,14 +4,14 @@ import csv
 import json
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 
 import click
 
-from unspool.cli.columns import cells, fitted, padded, width
-from unspool.cli.stack_text import printable
+from unspool.cli.columns import cells, fitted, padded, printable, width
+from unspool.cli.short_names import COLUMNS, full_names_option, short_name
 from unspool.profile import RecordingError
 from unspool.profile.database import open_for_reading
 
@@ -24,9 +24,10 @@ _REMEDY = "give one SELECT; docs/recording.md describes the tables"
 @click.command(short_help="Answer a question to a recording, in SQL.")
 @click.argument("file", type=click.Path())
 @click.argument("sql", metavar="SQL")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: a list of objects.")
-def query(file: str, sql: str, as_csv: bool, as_json: bool) -> None:
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV; names are in full.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: a list of objects; names are in full.")
+@full_names_option
+def query(file: str, sql: str, as_csv: bool, as_json: bool, full_names: bool) -> None:
     """Run a query over FILE, which may still be written and is never changed.
 
     Views for common questions: function_self, function_total, line_self, thread_time, sample_ends. All tables
@@ -49,7 +50,8 @@ def query(file: str, sql: str, as_csv: bool, as_json: bool) -> None:
             elif as_json:
                 _print_json(names, rows)
             else:
-                _print_table(names, rows)
+                long = set() if full_names else _long_names(connection)
+                _print_table(names, rows, long, None if full_names else width())
     except RecordingError as error:
         raise click.ClickException(printable(str(error))) from None
     except sqlite3.Error as error:
@@ -77,18 +79,27 @@ def _as_json(cell: object) -> object:
     return cell.hex() if isinstance(cell, bytes) else cell
 
 
-def _print_table(names: Sequence[str], rows: Iterator[Sequence[object]]) -> None:
-    """Numbers to the right. On a terminal, columns are cut so that lines fit; elsewhere they are as wide as
-    the first rows need."""
+def _long_names(connection: sqlite3.Connection) -> set[object]:
+    """Names of functions that people would not read to their end."""
+    query = f"SELECT name FROM functions WHERE length(name) > {COLUMNS}"
+    return {name for (name,) in connection.execute(query) if isinstance(name, str)}
+
+
+def _print_table(
+    names: Sequence[str], rows: Iterator[Sequence[object]], long: set[object], columns: int | None
+) -> None:
+    """Numbers to the right; names that are in `long` shortened. On a terminal of so many columns, cells are
+    cut so that lines fit; elsewhere they are as wide as the first rows need."""
     first = list(islice(rows, _ROWS_AT_ONCE))
     numeric = [all(isinstance(row[i], int | float | None) for row in first) for i in range(len(names))]
-    shown = [list(map(_text, names)), *(list(map(_text, row)) for row in first)]
-    widths = _widths([max(cells(row[i]) for row in shown) for i in range(len(names))], width())
+    shown = [list(map(_text, names)), *([_text(cell, long) for cell in row] for row in first)]
+    widths = _widths([max(cells(row[i]) for row in shown) for i in range(len(names))], columns)
+    limits: Sequence[int | None] = [None] * len(widths) if columns is None else widths
     for number, row in enumerate(shown):
-        line = _line(row, widths, numeric)
+        line = _line(row, widths, limits, numeric)
         click.echo(click.style(line, bold=True) if number == 0 else line)
     for later in rows:
-        click.echo(_line(list(map(_text, later)), widths, numeric))
+        click.echo(_line([_text(cell, long) for cell in later], widths, limits, numeric))
 
 
 def _widths(wanted: list[int], available: int | None) -> list[int]:
@@ -103,15 +114,18 @@ def _widths(wanted: list[int], available: int | None) -> list[int]:
     return widths
 
 
-def _line(row: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
-    limits: Sequence[int | None] = widths if width() is not None else [None] * len(widths)
+def _line(
+    row: Sequence[str], widths: Sequence[int], limits: Sequence[int | None], numeric: Sequence[bool]
+) -> str:
     return "  ".join(
         padded(fitted(cell, limit), columns, right=right)
         for cell, limit, columns, right in zip(row, limits, widths, numeric, strict=True)
     ).rstrip()
 
 
-def _text(cell: object) -> str:
+def _text(cell: object, long: Container[object] = ()) -> str:
     if cell is None:
         return ""
+    if isinstance(cell, str) and cell in long:
+        return printable(short_name(cell))
     return printable(cell.hex() if isinstance(cell, bytes) else str(cell))

@@ -17,9 +17,9 @@ import click
 from unspool.capture import CaptureError
 from unspool.capture.in_process import DEFAULT_RATE, CaptureSettings, InProcessCapture
 from unspool.capture.program import find_program
+from unspool.cli.columns import printable
 from unspool.cli.record_output import Output
 from unspool.cli.record_run import Renaming, Run, Source
-from unspool.cli.stack_text import printable
 from unspool.export import FORMATS, ExportError
 
 

@@ -25,12 +25,11 @@ from unspool.capture.launch import exit_status
 from unspool.capture.program import CommandError, Program
 from unspool.capture.samples import CodeFile, Happening, Problem, ThreadNamed
 from unspool.capture.thread_triggers import TIMER_LIMIT
-from unspool.cli.columns import signal_name
+from unspool.cli.columns import printable, signal_name
 from unspool.cli.downloads import Downloads
 from unspool.cli.naming_progress import NamingLine
 from unspool.cli.record_output import Output
 from unspool.cli.record_tally import Tally, duration
-from unspool.cli.stack_text import printable
 from unspool.export import ExportError
 from unspool.profile import RecordingError, RecordingWriter
 from unspool.symbols import Symbolizer

@@ -9,9 +9,9 @@ from enum import IntEnum, IntFlag
 import click
 
 from unspool.capture.samples import BinaryKind
-from unspool.cli.columns import width
+from unspool.cli.columns import printable, width
 from unspool.cli.report_text import report_text
-from unspool.cli.stack_text import printable
+from unspool.cli.short_names import full_names_option
 from unspool.profile import Profile, RecordingError
 from unspool.profile.report import report_of
 from unspool.profile.truth import NamelessBinary
@@ -23,8 +23,9 @@ _ASKED, _WORTH_ASKING = 3, 0.01  # the package database takes half a second a bi
 @click.command(short_help="What a recording says, and how far that is true.")
 @click.argument("file", type=click.Path())
 @click.option("-n", "--limit", type=click.IntRange(1), default=15, help="At most so many lines a table.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-def report(file: str, limit: int, as_json: bool) -> None:
+@full_names_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text; names are in full.")
+def report(file: str, limit: int, full_names: bool, as_json: bool) -> None:
     """Print totals, the hottest functions and lines, threads, and the truth report: which stacks are
     complete, guessed or cut, how frames were found, what was lost, not sampled or has no names.
 
@@ -37,7 +38,7 @@ def report(file: str, limit: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_as_object(asdict(found)), indent=1))
         return
-    for line in report_text(found, _commands(found.nameless), width()):
+    for line in report_text(found, _commands(found.nameless), width(), full_names=full_names):
         click.echo(line)
 
 

@@ -9,9 +9,8 @@ from pathlib import PurePosixPath
 import click
 
 from unspool.capture.samples import FLAGS, BinaryKind, Flag
-from unspool.cli.columns import amount, cells, fitted, percent, signal_name, table
-from unspool.cli.short_names import short_name
-from unspool.cli.stack_text import printable
+from unspool.cli.columns import amount, cells, fitted, percent, printable, signal_name, table
+from unspool.cli.short_names import COLUMNS, short_name
 from unspool.profile.report import EventReport, HotFunction, Report
 from unspool.profile.truth import NamelessBinary, Share, Truth
 from unspool.unwind import ENDS
@@ -40,13 +39,15 @@ _REMEDIES = {
 }
 
 
-def report_text(report: Report, commands: Mapping[str, str], width: int | None) -> Iterator[str]:
+def report_text(
+    report: Report, commands: Mapping[str, str], width: int | None, *, full_names: bool = False
+) -> Iterator[str]:
     """commands: for paths of binaries without names, the command that brings their debug information. width:
-    of the terminal; None: nothing is cut."""
+    of the terminal; None: nothing is cut. full_names: of functions, else long ones are shortened."""
     yield from _head(report)
     for event in report.events:
         yield ""
-        yield from _event_text(event, report, width)
+        yield from _event_text(event, report, width, full_names)
     yield ""
     yield from _rest_text(report, commands, width)
 
@@ -78,7 +79,7 @@ def _ending(status: int) -> str:
     return click.style(f"exit status {status}", fg="yellow" if status else None)
 
 
-def _event_text(report: EventReport, whole: Report, width: int | None) -> Iterator[str]:
+def _event_text(report: EventReport, whole: Report, width: int | None, full_names: bool) -> Iterator[str]:
     name, unit = report.event
     words = f"{amount(report.weight, unit)} in {report.samples:,} {_plural(report.samples, 'sample')}"
     yield _heading(f"event {name} ({unit})", words)
@@ -86,15 +87,15 @@ def _event_text(report: EventReport, whole: Report, width: int | None) -> Iterat
         yield f"{_INDENT}no samples"
         return
     yield ""
-    yield from _functions_text("hottest functions by self", report.by_self, report, width)
-    yield ""
-    yield from _functions_text(
-        "hottest functions by total (with what they call)", report.by_total, report, width
-    )
-    if report.lines:
+    by_total = "hottest functions by total (with what they call)"
+    for title, functions in (("hottest functions by self", report.by_self), (by_total, report.by_total)):
+        yield _heading(title)
+        yield from _functions_text(functions, report, width, full_names)
         yield ""
-        yield from _lines_text(report, width)
-    yield ""
+    if report.lines:
+        yield _heading("hottest lines")
+        yield from _lines_text(report, width, full_names)
+        yield ""
     yield from _threads_text(report, width)
     if len(report.processes) + report.hidden_processes > 1:
         yield ""
@@ -115,9 +116,8 @@ def _indented(lines: Iterator[str], width: int | None) -> Iterator[str]:
 
 
 def _functions_text(
-    title: str, functions: list[HotFunction], report: EventReport, width: int | None
+    functions: list[HotFunction], report: EventReport, width: int | None, full_names: bool
 ) -> Iterator[str]:
-    yield _heading(title)
     unit, whole = report.event.unit, report.weight
     rows = [
         [
@@ -132,28 +132,31 @@ def _functions_text(
     ]
     heading = ("self", "", "total", "", "binary", "function")
     limits = (None, None, None, None, _BINARY, None)
-    yield from _named_table(heading, rows, limits, numbers=4, width=width)
+    yield from _named_table(heading, rows, limits, 4, width, full_names)
 
 
 def _named_table(
     heading: Sequence[str],
     rows: Sequence[Sequence[str]],
     limits: Sequence[int | None],
-    *,
     numbers: int,
     width: int | None,
+    full_names: bool,
 ) -> Iterator[str]:
     """A table whose last column has names of functions, which are shortened to fit."""
-    if width is not None:
-        room = width - len(_INDENT)
-        for column, limit in enumerate(limits[:-1]):
-            room -= max(cells(fitted(row[column], limit)) for row in (heading, *rows)) + 2
+    if full_names:
+        width = None
+    else:
+        room = COLUMNS
+        if width is not None:
+            room = width - len(_INDENT)
+            for column, limit in enumerate(limits[:-1]):
+                room -= max(cells(fitted(row[column], limit)) for row in (heading, *rows)) + 2
         rows = [[*row[:-1], short_name(row[-1], room)] for row in rows]
     yield from _indented(table(heading, rows, limits, numbers=numbers), width)
 
 
-def _lines_text(report: EventReport, width: int | None) -> Iterator[str]:
-    yield _heading("hottest lines")
+def _lines_text(report: EventReport, width: int | None, full_names: bool) -> Iterator[str]:
     rows = [
         [
             percent(found.self_weight, report.weight),
@@ -164,7 +167,7 @@ def _lines_text(report: EventReport, width: int | None) -> Iterator[str]:
         for found in report.lines
     ]
     limits = (None, None, _PLACE, None)
-    yield from _named_table(("self", "", "line", "function"), rows, limits, numbers=2, width=width)
+    yield from _named_table(("self", "", "line", "function"), rows, limits, 2, width, full_names)
 
 
 def _threads_text(report: EventReport, width: int | None) -> Iterator[str]:

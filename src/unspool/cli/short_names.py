@@ -1,11 +1,19 @@
-"""Names of functions that fit a terminal: what says least goes first. The flame graph does the same
+"""Names of functions for people: what says least goes first, until they fit. The flame graph does the same
 (names.js), and tests hold both to one list."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+
+import click
 
 from unspool.cli.columns import cells
+
+COLUMNS = 60  # that a name takes at most where no terminal says how many there are, if a form of it fits
+full_names_option = click.option(
+    "--full-names", is_flag=True, help="Print names of functions in full, however long they are."
+)
 
 _CLOSING = {"(": ")", "<": ">", "[": "]", "{": "}"}
 _SUFFIX = re.compile(r"( const)?( volatile)?( &{1,2})?( noexcept)?( \[clone [^\]]*\])*$")
@@ -13,7 +21,8 @@ _SUFFIX = re.compile(r"( const)?( volatile)?( &{1,2})?( noexcept)?( \[clone [^\]
 _TOKEN = re.compile(r"operator *(?:\(\)|[^\w\s(]+(?=[\s(]|$)|[^\w\s(]+(?=<))|.", re.DOTALL)
 
 
-def short_name(name: str, columns: int) -> str:
+@lru_cache(maxsize=1 << 14)
+def short_name(name: str, columns: int = COLUMNS) -> str:
     """The longest form that takes at most so many columns, or the shortest there is."""
     forms = shorter_names(name)
     return next((form for form in forms if cells(form) <= columns), forms[-1])

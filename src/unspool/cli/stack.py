@@ -1,7 +1,6 @@
 """`unspool stack`: every thread's stack now, of a live process or of a core file."""
 
 import json
-import signal
 from contextlib import closing
 
 import click
@@ -10,10 +9,12 @@ from unspool.binaries import BinaryError
 from unspool.capture import CaptureError, LiveProcess
 from unspool.capture.core_notes import Signal
 from unspool.capture.process import CapturedProcess
+from unspool.cli.columns import printable, signal_name
 from unspool.cli.downloads import Downloads
+from unspool.cli.short_names import full_names_option
 from unspool.cli.stack_frames import ThreadLines, as_object, symbolize_threads
 from unspool.cli.stack_notes import notes_about
-from unspool.cli.stack_text import Widths, printable, summary_text, thread_text
+from unspool.cli.stack_text import Widths, summary_text, thread_text
 from unspool.symbols import PerfMap, Symbolizer
 
 _COMMAND_WIDTH = 200  # characters of a command that are shown
@@ -31,7 +32,8 @@ _COMMAND_WIDTH = 200  # characters of a command that are shown
     "--debug-dir", "debug_dirs", type=click.Path(), multiple=True, help="Search debug files here too."
 )
 @click.option("--debuginfod", is_flag=True, help="Download missing debug files from $DEBUGINFOD_URLS.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@full_names_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text; names are in full.")
 def stack(
     target: str | None,
     core: str | None,
@@ -42,6 +44,7 @@ def stack(
     registers: bool,
     debug_dirs: tuple[str, ...],
     debuginfod: bool,
+    full_names: bool,
     as_json: bool,
 ) -> None:
     """Print every thread's stack, of the process PID or of a core file.
@@ -61,7 +64,7 @@ def stack(
     if as_json:
         click.echo(json.dumps(_as_object(process, threads, notes), indent=1))
     else:
-        _print(process, threads, registers=registers)
+        _print(process, threads, registers=registers, full_names=full_names)
     for note in notes:
         click.echo(printable(note), err=True)
 
@@ -104,23 +107,18 @@ def _as_object(process: CapturedProcess, threads: list[ThreadLines], notes: list
 
 def _signal_as_object(ended: Signal) -> dict[str, object]:
     address = None if ended.address is None else f"{ended.address:#x}"
-    return {"number": ended.number, "name": _signal_name(ended.number), "tid": ended.tid, "address": address}
+    return {"number": ended.number, "name": signal_name(ended.number), "tid": ended.tid, "address": address}
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _print(process: CapturedProcess, threads: list[ThreadLines], *, registers: bool) -> None:
+def _print(
+    process: CapturedProcess, threads: list[ThreadLines], *, registers: bool, full_names: bool
+) -> None:
     click.echo(_heading(process))
     if process.signal is not None:
         where = "" if process.signal.address is None else f" at address {process.signal.address:#x}"
-        words = f"killed by {_signal_name(process.signal.number)}{where} in thread {process.signal.tid}"
+        words = f"killed by {signal_name(process.signal.number)}{where} in thread {process.signal.tid}"
         click.echo(click.style(words, fg="red"))
-    widths = Widths.of(threads)
+    widths = Widths.of(threads, full_names=full_names)
     for thread in threads:
         click.echo()
         for line in thread_text(thread, widths, registers=registers):

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import click
 
+from unspool.cli.columns import printable
+from unspool.cli.short_names import short_name
 from unspool.cli.stack_frames import STATES, Line, ThreadLines
 from unspool.unwind import ENDS, Registers, Stack
 
@@ -16,17 +18,19 @@ _STATE_COLOURS = {"R": "green", "D": "red", "T": "yellow", "t": "yellow"}
 
 class Widths(NamedTuple):
     """Columns that functions and files take, the same in all threads. What is longer takes the place of what
-    follows it, or pushes it to the right."""
+    follows it, or pushes it to the right. full_names: names of functions are not shortened."""
 
     name: int
     file: int
+    full_names: bool
 
     @classmethod
-    def of(cls, threads: Iterable[ThreadLines]) -> "Widths":
+    def of(cls, threads: Iterable[ThreadLines], *, full_names: bool) -> "Widths":
         lines = [line for thread in threads for line in thread.lines]
         return cls(
-            min(max((len(_name(line)) for line in lines), default=0), _NAME_WIDTH),
+            min(max((len(_name(line, full_names)) for line in lines), default=0), _NAME_WIDTH),
             min(max((len(_file(line)) for line in lines), default=0), _FILE_WIDTH),
+            full_names,
         )
 
 
@@ -71,7 +75,7 @@ def _frames_text(thread: ThreadLines, stack: Stack, widths: Widths) -> Iterator[
 
 
 def _line_text(line: Line, label: str, widths: Widths) -> str:
-    name, file = _name(line), _file(line)
+    name, file = _name(line, widths.full_names), _file(line)
     too_long = max(len(name) - widths.name, 0)
     parts = [
         click.style(f"{label:>5}  ", dim=True),
@@ -88,9 +92,12 @@ def _line_text(line: Line, label: str, widths: Widths) -> str:
     return "".join(parts).rstrip()
 
 
-def _name(line: Line) -> str:
-    if line.location.function or line.frame.relative_address is None:
-        return printable(line.location.function or f"{line.frame.address:#x}")
+def _name(line: Line, full: bool) -> str:
+    function = line.location.function
+    if function:
+        return printable(function if full else short_name(function))
+    if line.frame.relative_address is None:
+        return f"{line.frame.address:#x}"
     return f"+{line.frame.relative_address:#x}"  # in the file that the line names
 
 
@@ -128,10 +135,3 @@ def _stop_text(threads: Iterable[ThreadLines]) -> str:
         return ""
     typical = f", {sorted(stops)[len(stops) // 2]:.2f} ms typically" if len(stops) > 1 else ""
     return click.style(f"; each stood still for {max(stops):.2f} ms or less{typical}", dim=True)
-
-
-def printable(text: str) -> str:
-    """What a process or a file calls itself must not command the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

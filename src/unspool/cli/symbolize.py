@@ -4,9 +4,9 @@ from contextlib import closing
 
 import click
 
+from unspool.cli.columns import printable
 from unspool.cli.downloads import Downloads
 from unspool.cli.naming_progress import NamingLine
-from unspool.cli.stack_text import printable
 from unspool.profile import RecordingError
 from unspool.profile.naming import name_again
 from unspool.symbols import Symbolizer

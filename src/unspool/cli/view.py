@@ -10,8 +10,8 @@ import click
 
 from unspool.cache import Cache
 from unspool.capture import CaptureError
+from unspool.cli.columns import printable
 from unspool.cli.import_ import as_recording
-from unspool.cli.stack_text import printable
 from unspool.export import ExportError, write
 from unspool.profile import Profile, RecordingError
 
