@@ -296,6 +296,13 @@ def test_files_are_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "recording.unspool").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["/proc/x.unspool", "/proc/x.html"])
+def test_what_can_not_be_written_is_known_before_the_program_runs(tmp_path: Path, name: str) -> None:
+    result = record(tmp_path, ["sh", "-c", "echo ran"], name=name)
+    assert (result.status, result.output) == (1, "")
+    assert "/proc: no files can be made here (No such file or directory)" in result.errors
+
+
 def test_a_name_is_found_that_is_not_taken(tmp_path: Path) -> None:
     program = build(tmp_path, "shares.c")
     subprocess.run([*UNSPOOL, "record", program, "200"], cwd=tmp_path, check=True, capture_output=True)

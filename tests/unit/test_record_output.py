@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -35,11 +34,41 @@ def test_what_is_no_place_for_a_recording(path: str, format_: str | None, words:
         Output.of(path, format_)
 
 
-@pytest.mark.parametrize("path", [None, "run.unspool", "run.html"])
-def test_a_folder_that_may_not_be_written(
-    path: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Output.of(path, None)
-    monkeypatch.setattr(os, "access", lambda asked, mode: Path(asked).absolute() != folder)
-    with pytest.raises(ExportError, match=f"{folder}: no files can be made here: choose another folder"):
+@pytest.mark.parametrize("path", ["/proc/x.unspool", "/proc/x.html", "/sys/kernel/x.unspool"])
+def test_a_folder_that_can_not_hold_files(path: str) -> None:
+    """Rights say nothing there."""
+    folder = Path(path).parent
+    with pytest.raises(
+        ExportError, match=rf"^{folder}: no files can be made here \(.+\): choose another folder"
+    ):
         Output.of(path, None)
+
+
+def test_a_current_folder_that_can_not_hold_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/proc")
+    with pytest.raises(ExportError, match=r"^/proc: no files can be made here"):
+        Output.of(None, None)
+
+
+@pytest.mark.parametrize("path", [None, "run.unspool", "run.html"])
+def test_nothing_is_left_of_the_check(path: str | None, folder: Path) -> None:
+    Output.of(path, None)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("left", ["run.unspool-wal", "run.unspool-journal"])
+def test_what_is_left_of_another_recording(left: str) -> None:
+    Path(left).touch()
+    with pytest.raises(ExportError, match=f"{left}: it is there already: choose another name"):
+        Output.of("run.unspool", None)
+
+
+def test_a_name_that_leaves_no_room_for_the_log_beside_it() -> None:
+    with pytest.raises(ExportError, match="File name too long: choose another name"):
+        Output.of("x" * 245 + ".unspool", None)
+
+
+def test_a_link_to_nothing_is_taken() -> None:
+    Path("run.unspool").symlink_to("nothing")
+    with pytest.raises(ExportError, match="it is there already"):
+        Output.of("run.unspool", None)

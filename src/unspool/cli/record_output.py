@@ -46,8 +46,9 @@ class Output:
             raise ExportError(
                 f"{path}: its suffix stands for no format", f"use one of {suffixes}, or give -f"
             )
-        if format_ == RECORDING and target.exists():
-            raise ExportError(f"{path}: it is there already", "choose another name with -o, or move it away")
+        if format_ == RECORDING:
+            for name in (path, f"{path}-wal", f"{path}-journal"):
+                _check_free(name)
         if not target.parent.is_dir():
             remedy = f"mkdir -p {_quoted(target.parent)}"
             raise ExportError(f"{path}: there is no folder {target.parent}", remedy)
@@ -84,10 +85,24 @@ class Output:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def _check_free(name: str) -> None:
+    try:
+        os.lstat(name)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ExportError(f"{name}: {error.strerror}", "choose another name with -o") from None
+    raise ExportError(f"{name}: it is there already", "choose another name with -o, or move it away")
+
+
 def _check_folder(folder: Path) -> None:
-    """Before the program runs: it may run for long."""
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ExportError(f"{folder.absolute()}: no files can be made here", "choose another folder with -o")
+    """Before the program runs, since it may run for long: makes a file there, which is gone again."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        what = f"{folder.absolute()}: no files can be made here ({error.strerror})"
+        raise ExportError(what, "choose another folder with -o") from None
 
 
 def _free(stem: str, suffix: str) -> Path:
