@@ -375,15 +375,28 @@ struct unspool_sample {
     uint8_t reserved[5];
 };
 
-/* Frames of samples[i] are addresses/how[offsets[i] .. offsets[i + 1]), innermost first. */
+/* Of a sample whose walk may have ended early since a table or a module was not there yet: what it takes to
+ * walk it once more. size bytes follow, the stack from address on as far as it was copied. */
+struct unspool_copy {
+    uint64_t address; /* below sp where code may keep something there */
+    uint64_t size;
+    struct unspool_registers registers; /* of the interrupted frame */
+};
+#define UNSPOOL_LARGEST_COPY 262144u /* of size: numerical kernels keep blocks of matrices on the stack */
+
+/* Frames of samples[i] are addresses/how[offsets[i] .. offsets[i + 1]), innermost first. What is in
+ * copies[copy_offsets[i] .. copy_offsets[i + 1]) is nothing, or a struct unspool_copy with its bytes. */
 struct unspool_samples {
-    uint64_t capacity;       /* of samples; offsets has one more */
+    uint64_t capacity;       /* of samples; offsets and copy_offsets have one more */
     uint64_t frame_capacity; /* of addresses and how; 4096 or more, else a sample may never fit */
+    uint64_t copy_capacity;  /* of copies, in bytes: so that one copy fits, or 0: copies are left out */
     uint64_t count;
     struct unspool_sample *samples;
     uint64_t *offsets;
     uint64_t *addresses;
     uint8_t *how;
+    uint64_t *copy_offsets;
+    uint8_t *copies;
 };
 /* Takes what is in a ring, from the first on: 0 when nothing is left that is whole, 1 when there was no room
  * for more, UNSPOOL_BAD_RING. One thread at a time. */

@@ -24,14 +24,32 @@ struct kernel_time {
 
 /* ------------------------------------------------------------------ the ring */
 
-static bool is_sound(const struct session_record *record, uint32_t size) {
-    if (record->kind != SESSION_RECORD_SAMPLE || record->frame_count > SESSION_MOST_FRAMES)
-        return false;
+/* Bytes of a record up to where a copy may follow. */
+static uint64_t size_with_frames(const struct session_record *record) {
     uint64_t bytes = sizeof *record + (uint64_t)record->frame_count * FRAME_SIZE;
-    return size == ((bytes + 7) & ~(uint64_t)7) && record->end <= UNSPOOL_END_UNMAPPED_PC &&
+    return (bytes + 7) & ~(uint64_t)7;
+}
+
+static bool is_sound(const struct session_record *record, uint32_t size) {
+    if (record->frame_count > SESSION_MOST_FRAMES)
+        return false;
+    uint64_t own = size_with_frames(record), most = own;
+    if (record->kind == SESSION_RECORD_SAMPLE_AND_COPY) {
+        own += sizeof(struct unspool_copy);
+        most = own + UNSPOOL_LARGEST_COPY;
+    } else if (record->kind != SESSION_RECORD_SAMPLE) {
+        return false;
+    }
+    return size >= own && size <= most && record->end <= UNSPOOL_END_UNMAPPED_PC &&
            record->flags <= (UNSPOOL_SAMPLE_STALE_MODULES | UNSPOOL_SAMPLE_NO_TABLE_YET) &&
            record->trigger >= UNSPOOL_TRIGGER_TIMER && record->trigger <= UNSPOOL_TRIGGER_BOOTSTRAP &&
            record->slot < SESSION_SLOTS;
+}
+
+/* size: of the bytes that may follow. */
+static bool is_copy_sound(const struct unspool_copy *copy, uint64_t size) {
+    return copy->size <= size && copy->address <= UINT64_MAX - copy->size &&
+           !(copy->registers.known >> UNSPOOL_REGISTERS) && copy->registers.pc_is_return_address <= 1;
 }
 
 static bool are_frames_sound(const uint8_t *how, uint32_t count) {
@@ -42,6 +60,23 @@ static bool are_frames_sound(const uint8_t *how, uint32_t count) {
 }
 
 enum record_result { TAKEN, NO_ROOM, DAMAGED };
+
+/* The copy that is at a place: size bytes, of which some may be unused. */
+static enum record_result take_copy(const uint8_t *at, uint64_t size, struct unspool_samples *to) {
+    uint64_t first = to->copy_offsets[to->count], left = to->copy_capacity - first;
+    struct unspool_copy copy;
+    memcpy(&copy, at, sizeof copy);
+    if (!is_copy_sound(&copy, size - sizeof copy))
+        return DAMAGED;
+    if (!to->copy_capacity)
+        return TAKEN;
+    if (left < sizeof copy || left - sizeof copy < copy.size)
+        return NO_ROOM;
+    memcpy(to->copies + first, &copy, sizeof copy);
+    memcpy(to->copies + first + sizeof copy, at + sizeof copy, copy.size);
+    to->copy_offsets[to->count + 1] = first + sizeof copy + copy.size;
+    return TAKEN;
+}
 
 static enum record_result take_sample(const uint8_t *at, uint32_t size, struct unspool_samples *to) {
     struct session_record record;
@@ -58,6 +93,13 @@ static enum record_result take_sample(const uint8_t *at, uint32_t size, struct u
            record.frame_count);
     if (!are_frames_sound(to->how + first, record.frame_count))
         return DAMAGED;
+    to->copy_offsets[to->count + 1] = to->copy_offsets[to->count];
+    if (record.kind == SESSION_RECORD_SAMPLE_AND_COPY) {
+        uint64_t own = size_with_frames(&record);
+        enum record_result result = take_copy(at + own, size - own, to);
+        if (result != TAKEN)
+            return result;
+    }
     to->samples[to->count++] = (struct unspool_sample){
         .time = record.time,
         .cpu_time = record.cpu_time,
@@ -95,7 +137,7 @@ int unspool_ring_read(struct session_area *area, uint64_t ring_size, struct unsp
     uint8_t *ring = (uint8_t *)area + sizeof *area;
     uint64_t tail = __atomic_load_n(&area->ring_tail, __ATOMIC_RELAXED);
     samples->count = 0;
-    samples->offsets[0] = 0;
+    samples->offsets[0] = samples->copy_offsets[0] = 0;
     for (uint64_t taken = 0; taken < ring_size;) {
         uint64_t place = tail & (ring_size - 1);
         if (place % 8)

@@ -18,6 +18,8 @@ static struct session_area *area;
 static struct unspool_sample samples[CAPACITY];
 static uint64_t offsets[CAPACITY + 1], addresses[CAPACITY * MOST + SESSION_MOST_FRAMES];
 static uint8_t how[CAPACITY * MOST + SESSION_MOST_FRAMES];
+static uint64_t copy_offsets[CAPACITY + 1];
+static uint8_t copies[RING];
 static struct unspool_samples batch;
 
 static uint8_t *ring(void) {
@@ -32,17 +34,20 @@ static void begin(void) {
     batch = (struct unspool_samples){
         .capacity = CAPACITY,
         .frame_capacity = sizeof how,
+        .copy_capacity = sizeof copies,
         .samples = samples,
         .offsets = offsets,
         .addresses = addresses,
         .how = how,
+        .copy_offsets = copy_offsets,
+        .copies = copies,
     };
 }
 
 /* A record whose contents follow from tid and number. False: the ring is full. */
 static bool write_one(uint32_t tid, uint64_t number, uint32_t count) {
     uint64_t used;
-    struct session_record *record = ring_reserve(area, ring(), RING, record_size(count), &used);
+    struct session_record *record = ring_reserve(area, ring(), RING, RING, record_size(count), &used);
     if (!record)
         return false;
     record->kind = SESSION_RECORD_SAMPLE;
@@ -168,7 +173,7 @@ static void test_a_record_without_room_for_it_stays(void) {
 static void test_what_is_not_committed_is_waited_for(void) {
     uint64_t used;
     begin();
-    struct session_record *first = ring_reserve(area, ring(), RING, record_size(0), &used);
+    struct session_record *first = ring_reserve(area, ring(), RING, RING, record_size(0), &used);
     CHECK(write_one(1, 1, 0));
     CHECK_EQUAL(unspool_ring_read(area, RING, &batch), 0);
     CHECK_EQUAL(batch.count, 0);
@@ -197,7 +202,8 @@ static void test_damaged_records_are_refused(void) {
         {88, 0x80000001, 2, 0, 0, 1, 0, 0}, /* a product that overflows */
         {72 + (SESSION_MOST_FRAMES + 8) * 9, SESSION_MOST_FRAMES + 8, 2, 0, 0, 1, 0, 0}, /* too deep */
         {88, 1, 0, 0, 0, 1, 0, 0},                                                       /* kind */
-        {88, 1, 3, 0, 0, 1, 0, 0},
+        {88, 1, 3, 0, 0, 1, 0, 0}, /* no room for a copy */
+        {88, 1, 4, 0, 0, 1, 0, 0},
         {88, 1, 1, 0, 0, 1, 0, 0}, /* padding before the end */
         {88, 1, 2, 8, 0, 1, 0, 0}, /* end */
         {88, 1, 2, 0, 4, 1, 0, 0}, /* flags */
@@ -225,6 +231,151 @@ static void test_damaged_records_are_refused(void) {
         CHECK_EQUAL(unspool_ring_read(area, RING, &batch), 0); /* the same, but sound */
         CHECK_EQUAL(batch.count, 1);
     }
+}
+
+/* ------------------------------------------------------------------ copies */
+
+/* The sample number `number` with one frame and a copy of size bytes, of which as many have been read. */
+static struct unspool_copy *write_copy(uint64_t number, uint32_t size, uint64_t read) {
+    uint32_t own = record_size(1), whole = own + (uint32_t)sizeof(struct unspool_copy) + size;
+    uint64_t used;
+    struct session_record *record =
+        ring_reserve(area, ring(), RING, SESSION_RING_FOR_COPIES(RING), whole, &used);
+    if (!record)
+        return NULL;
+    record->kind = SESSION_RECORD_SAMPLE_AND_COPY;
+    record->trigger = UNSPOOL_TRIGGER_TIMER;
+    record->frame_count = 1;
+    record->time = number;
+    struct unspool_copy *copy = (struct unspool_copy *)(void *)((uint8_t *)record + own);
+    copy->address = number << 20;
+    copy->size = read;
+    copy->registers.known = (UINT64_C(1) << UNSPOOL_REGISTERS) - 1;
+    for (uint64_t i = 0; i < UNSPOOL_REGISTERS; i++)
+        copy->registers.value[i] = number + i;
+    for (uint64_t i = 0; i < size && i < read; i++)
+        ((uint8_t *)(copy + 1))[i] = (uint8_t)(i + number);
+    ring_commit(record, whole);
+    return copy;
+}
+
+static bool is_copy_as_written(uint64_t i, uint64_t read) {
+    const struct unspool_copy *copy = (const struct unspool_copy *)(void *)(copies + copy_offsets[i]);
+    uint64_t number = samples[i].time;
+    if (copy_offsets[i + 1] - copy_offsets[i] != sizeof *copy + read || copy->address != number << 20 ||
+        copy->size != read || copy->registers.value[16] != number + 16)
+        return false;
+    for (uint64_t k = 0; k < read; k++)
+        if (((const uint8_t *)(copy + 1))[k] != (uint8_t)(k + number))
+            return false;
+    return true;
+}
+
+static void test_a_copy_comes_out_with_its_sample_only(void) {
+    begin();
+    CHECK(write_one(1, 1, 2));
+    CHECK(write_copy(2, 4096, 4096));
+    CHECK(write_copy(3, 4096, 1000)); /* the rest could not be read */
+    CHECK(write_copy(4, 0, 0));
+    CHECK(write_one(1, 5, 2));
+    CHECK_EQUAL(unspool_ring_read(area, RING, &batch), 0);
+    CHECK_EQUAL(batch.count, 5);
+    CHECK_EQUAL(copy_offsets[0], 0);
+    CHECK_EQUAL(copy_offsets[1], 0);
+    CHECK(is_copy_as_written(1, 4096) && is_copy_as_written(2, 1000) && is_copy_as_written(3, 0));
+    CHECK_EQUAL(copy_offsets[4], copy_offsets[5]);
+    CHECK(is_as_written(0) && is_as_written(4));
+    for (uint32_t i = 0; i < RING; i++)
+        if (ring()[i])
+            CHECK_EQUAL(i, RING);
+}
+
+static void test_copies_fill_half_of_the_ring_at_most(void) {
+    begin();
+    uint64_t written = 0, others = 0;
+    while (write_copy(written + 1, 8192, 8192))
+        written++;
+    CHECK_EQUAL(written, RING / 2 / (8192 + record_size(1) + sizeof(struct unspool_copy)));
+    while (write_one(1, 100 + others, 3))
+        others++;
+    CHECK(others * record_size(3) > RING / 2 - 8192);
+    CHECK_EQUAL(unspool_ring_read(area, RING, &batch), others + written > CAPACITY);
+    for (uint64_t i = 0; i < written; i++)
+        CHECK(is_copy_as_written(i, 8192));
+    CHECK(!write_copy(1, RING / 2, 1)); /* more than half of it by itself */
+}
+
+static void test_a_copy_without_room_for_it_stays_or_is_left_out(void) {
+    begin();
+    CHECK(write_copy(1, 4096, 4096));
+    CHECK(write_copy(2, 4096, 4096));
+    batch.copy_capacity = 2 * (sizeof(struct unspool_copy) + 4096) - 1;
+    CHECK_EQUAL(unspool_ring_read(area, RING, &batch), 1);
+    CHECK_EQUAL(batch.count, 1);
+    CHECK(is_copy_as_written(0, 4096));
+    CHECK_EQUAL(unspool_ring_read(area, RING, &batch), 0);
+    CHECK_EQUAL(batch.count, 1);
+    CHECK(samples[0].time == 2 && is_copy_as_written(0, 4096));
+    CHECK(write_copy(3, 4096, 4096));
+    batch.copy_capacity = 0;
+    batch.copies = NULL;
+    CHECK_EQUAL(unspool_ring_read(area, RING, &batch), 0);
+    CHECK_EQUAL(batch.count, 1);
+    CHECK_EQUAL(copy_offsets[1], 0);
+    CHECK_EQUAL(samples[0].time, 3);
+}
+
+static void test_damaged_copies_are_refused(void) {
+    for (int what = 0; what < 7; what++) {
+        begin();
+        struct unspool_copy *copy = write_copy(7, 64, 64);
+        struct session_record *record = (struct session_record *)(void *)ring();
+        switch (what) {
+        case 0:
+            copy->size = 65; /* more than follows */
+            break;
+        case 1:
+            copy->size = UINT64_MAX - 8;
+            break;
+        case 2:
+            copy->address = UINT64_MAX - 63; /* around the end of the address space */
+            break;
+        case 3:
+            copy->registers.known |= UINT64_C(1) << UNSPOOL_REGISTERS;
+            break;
+        case 4:
+            copy->registers.pc_is_return_address = 2;
+            break;
+        case 5:
+            record->size = record_size(1) + sizeof *copy - 8; /* its head is cut off */
+            break;
+        case 6:
+            record->kind = SESSION_RECORD_SAMPLE; /* which has none */
+            break;
+        }
+        expect_damage();
+        batch.copy_capacity = 0; /* nor if nobody wants them */
+        area->ring_tail = 0;
+        expect_damage();
+    }
+}
+
+static void test_a_copy_has_a_largest_size(void) {
+    const uint32_t size = 1u << 20,
+                   largest = record_size(1) + (uint32_t)sizeof(struct unspool_copy) + UNSPOOL_LARGEST_COPY;
+    begin();
+    free(area);
+    area = calloc(1, session_area_size(size));
+    if (!area)
+        exit(2);
+    struct session_record *record = (struct session_record *)(void *)ring();
+    *record = (struct session_record){.size = largest, .kind = 3, .trigger = 1, .frame_count = 1};
+    batch.copy_capacity = 0;
+    CHECK_EQUAL(unspool_ring_read(area, size, &batch), 0);
+    CHECK_EQUAL(batch.count, 1);
+    record = (struct session_record *)(void *)(ring() + largest);
+    *record = (struct session_record){.size = largest + 8, .kind = 3, .trigger = 1, .frame_count = 1};
+    CHECK_EQUAL(unspool_ring_read(area, size, &batch), UNSPOOL_BAD_RING);
 }
 
 static void test_damaged_ends_of_the_ring_are_masked_or_refused(void) {
@@ -339,6 +490,11 @@ int main(void) {
     RUN(test_a_record_without_room_for_it_stays);
     RUN(test_what_is_not_committed_is_waited_for);
     RUN(test_damaged_records_are_refused);
+    RUN(test_a_copy_comes_out_with_its_sample_only);
+    RUN(test_copies_fill_half_of_the_ring_at_most);
+    RUN(test_a_copy_without_room_for_it_stays_or_is_left_out);
+    RUN(test_damaged_copies_are_refused);
+    RUN(test_a_copy_has_a_largest_size);
     RUN(test_damaged_ends_of_the_ring_are_masked_or_refused);
     RUN(test_an_id_used_again_gets_a_slot_of_its_own);
     RUN(test_a_signal_is_not_sent_to_a_process_that_calls_exec);

@@ -259,14 +259,23 @@ struct unspool_sample {
     uint8_t trigger;
     uint8_t reserved[5];
 };
+struct unspool_copy {
+    uint64_t address;
+    uint64_t size;
+    struct unspool_registers registers;
+};
+#define UNSPOOL_LARGEST_COPY 262144
 struct unspool_samples {
     uint64_t capacity;
     uint64_t frame_capacity;
+    uint64_t copy_capacity;
     uint64_t count;
     struct unspool_sample *samples;
     uint64_t *offsets;
     uint64_t *addresses;
     uint8_t *how;
+    uint64_t *copy_offsets;
+    uint8_t *copies;
 };
 int unspool_ring_read(struct session_area *area, uint64_t ring_size, struct unspool_samples *samples);
 int unspool_area_add_thread(struct session_area *area, uint32_t tid, uint32_t wish, int32_t perf_fd);

@@ -7,6 +7,7 @@ every sample that comes out of a ring.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from unspool.core_interface import OK
 
 _FRAMES = 1 << 16  # room for frames in one call
 _SAMPLES = 1 << 12
+_COPIES = 1 << 20  # bytes of stack copies in one call
+_COPIES_KEPT = 64 << 20  # bytes of them in all
 
 SAMPLE = np.dtype(
     {
@@ -31,13 +34,38 @@ SAMPLE = np.dtype(
 )
 
 
+_REGISTERS = int(library.UNSPOOL_REGISTERS)
+# struct unspool_copy; the bytes of the stack follow.
+COPY = np.dtype(
+    {
+        "names": ["address", "size", "values", "known"],
+        "formats": ["u8", "u8", f"({_REGISTERS},)u8", "u8"],
+        "offsets": [0, 8, 16, 16 + 8 * _REGISTERS],
+        "itemsize": ffi.sizeof("struct unspool_copy"),
+    }
+)
+
+
 class RingSamples(NamedTuple):
-    """samples: an array of SAMPLE. Frames of sample i are addresses/how[offsets[i] : offsets[i + 1]]."""
+    """samples: an array of SAMPLE. Frames of sample i are addresses/how[offsets[i] : offsets[i + 1]].
+    copies: of each sample that has one, by its number: COPY and as many bytes as that says."""
 
     samples: NDArray[np.void]
     offsets: NDArray[np.uint64]
     addresses: NDArray[np.uint64]
     how: NDArray[np.uint8]
+    copies: dict[int, bytes]
+
+
+class CopyRoom:
+    """How many bytes of stack copies may still be kept. Those that there is no room for are thrown away."""
+
+    def __init__(self) -> None:
+        self.left = _COPIES_KEPT
+
+    def give_back(self, copies: Iterable[bytes]) -> None:
+        """They are needed no more."""
+        self.left += sum(map(len, copies))
 
 
 class RingDamaged(Exception):
@@ -45,27 +73,33 @@ class RingDamaged(Exception):
 
 
 class RingReader:
-    """Takes samples out of rings; one thread at a time. Its room for them is used again by every call."""
+    """Takes samples out of rings; one thread at a time. Its room for them is used again by every call.
+    copy_room: whoever is done with copies gives them back to it."""
 
     def __init__(self, ring_size: int) -> None:
+        self.copy_room = CopyRoom()
         self._ring_size = ring_size
         self._samples = np.zeros(_SAMPLES, SAMPLE)
         self._offsets = np.zeros(_SAMPLES + 1, np.uint64)
         self._addresses = np.zeros(_FRAMES, np.uint64)
         self._how = np.zeros(_FRAMES, np.uint8)
+        self._copy_offsets = np.zeros(_SAMPLES + 1, np.uint64)
+        self._copies = np.zeros(_COPIES, np.uint8)
         target = self._target = ffi.new("struct unspool_samples *")
         target.capacity, target.frame_capacity = _SAMPLES, _FRAMES
-        self._kept = [
-            ffi.from_buffer(array) for array in (self._samples, self._offsets, self._addresses, self._how)
-        ]
+        arrays = (self._samples, self._offsets, self._addresses, self._how, self._copy_offsets, self._copies)
+        self._kept = [ffi.from_buffer(array) for array in arrays]
         target.samples = ffi.cast("struct unspool_sample *", self._kept[0])
         target.offsets = ffi.cast("uint64_t *", self._kept[1])
         target.addresses = ffi.cast("uint64_t *", self._kept[2])
         target.how = ffi.cast("uint8_t *", self._kept[3])
+        target.copy_offsets = ffi.cast("uint64_t *", self._kept[4])
+        target.copies = ffi.cast("uint8_t *", self._kept[5])
 
     def read(self, area: AreaPointer) -> tuple[RingSamples, bool]:
         """Copies of what is there, and whether there may be more. Raises RingDamaged; what was taken before
         the damage is lost."""
+        self._target.copy_capacity = _COPIES if self.copy_room.left >= _COPIES else 0
         result = library.unspool_ring_read(area.pointer, self._ring_size, self._target)
         if result < 0:
             raise RingDamaged
@@ -76,8 +110,17 @@ class RingReader:
             self._offsets[: count + 1].copy(),
             self._addresses[:frames].copy(),
             self._how[:frames].copy(),
+            self._take_copies(count),
         )
         return samples, result > 0
+
+    def _take_copies(self, count: int) -> dict[int, bytes]:
+        offsets = self._copy_offsets[: count + 1]
+        if not offsets[count]:
+            return {}
+        self.copy_room.left -= int(offsets[count])
+        numbers = np.flatnonzero(offsets[1:] != offsets[:-1]).tolist()
+        return {n: self._copies[offsets[n] : offsets[n + 1]].tobytes() for n in numbers}
 
 
 class AreaPointer:

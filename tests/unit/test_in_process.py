@@ -242,7 +242,7 @@ def test_a_ring_that_is_filled_again_and_again_is_left_for_a_while(
         reads += 1
         if reads > 1000:
             raise RingDamaged
-        return RingSamples(*(np.zeros(0, kind) for kind in (SAMPLE, np.uint64, np.uint64, np.uint8))), True
+        return RingSamples(*(np.zeros(0, kind) for kind in (SAMPLE, "u8", "u8", "u1")), copies={}), True
 
     monkeypatch.setattr(capture._memory.reader, "read", read)
     session.step()

@@ -12,11 +12,14 @@
 #include <ucontext.h>
 
 #include "../code.h"
+#include "../memory.h"
 #include "ring.h"
 #include "state.h"
 
 #define SHARE_OF_HANDLERS 5       /* one part in so many of a thread's CPU time goes into samples at most */
 #define SHORT_STACK 64            /* frames */
+#define USUAL_COPY 32768          /* bytes of a stack of which nobody knows where it ends */
+#define MOST_UNKNOWN 256          /* copies of samples that ended in no module, for each list of modules */
 #define NO_SUCH_PROCESS (-3)      /* -ESRCH */
 #define GET_THREAD_POINTER 0x1003 /* ARCH_GET_FS */
 
@@ -156,14 +159,14 @@ static void read_registers(const ucontext_t *context, struct unspool_registers *
 }
 
 #if defined(__aarch64__)
-enum { OWN_ARCH = UNSPOOL_AARCH64, OWN_SP = UNSPOOL_AARCH64_SP };
+enum { OWN_ARCH = UNSPOOL_AARCH64, OWN_SP = UNSPOOL_AARCH64_SP, RED_ZONE = 0 };
 static uint64_t thread_pointer(void) {
     uint64_t value;
     __asm__("mrs %0, tpidr_el0" : "=r"(value));
     return value;
 }
 #else
-enum { OWN_ARCH = UNSPOOL_X86_64, OWN_SP = UNSPOOL_X86_64_RSP };
+enum { OWN_ARCH = UNSPOOL_X86_64, OWN_SP = UNSPOOL_X86_64_RSP, RED_ZONE = 128 };
 static uint64_t thread_pointer(void) {
     uint64_t value = 0;
     system_call(SYS_arch_prctl, GET_THREAD_POINTER, (long)&value, 0, 0, 0, 0);
@@ -246,12 +249,39 @@ static bool misses_table(const struct session_modules *modules, const struct uns
 
 /* ------------------------------------------------------------------ one sample */
 
-/* A stack that ended where no code is known to be may do so since the code is new. The unspool process is
- * woken to look, once for each list of modules. */
-static void tell_unknown_code(uint32_t epoch, uint32_t end) {
-    if ((end == UNSPOOL_END_UNMAPPED_PC || end == UNSPOOL_END_BAD_RETURN_ADDRESS) &&
-        __atomic_exchange_n(&agent.unknown_epoch, epoch, __ATOMIC_RELAXED) != epoch)
+/* A stack that ended where no code is known to be may do so since the code is new. */
+static bool ended_at_unknown(const struct session_record *about) {
+    return about->end == UNSPOOL_END_UNMAPPED_PC || about->end == UNSPOOL_END_BAD_RETURN_ADDRESS;
+}
+
+/* Then the unspool process is woken to look, once for each list of modules. */
+static void tell_unknown_code(const struct session_record *about) {
+    if (ended_at_unknown(about) &&
+        __atomic_exchange_n(&agent.unknown_epoch, about->epoch, __ATOMIC_RELAXED) != about->epoch) {
+        __atomic_store_n(&agent.unknown_copies, 0, __ATOMIC_RELAXED);
         ring_doorbell(agent.header);
+    }
+}
+
+static bool is_proved(const struct unspool_stack *stack) {
+    uint8_t all = 0;
+    for (uint64_t i = 0; i < stack->count; i++)
+        all |= stack->how[i];
+    return stack->end == UNSPOOL_END_ROOT && !(all & UNSPOOL_HOW_GUESS);
+}
+
+/* Whether the unspool process, which soon knows more code, may walk the stack better. Where nothing says that
+ * there is more to be known, it may be no code at all, sample after sample. */
+static bool is_worth_a_copy(const struct unspool_stack *stack, const struct session_record *about) {
+    if (about->flags & UNSPOOL_SAMPLE_NO_TABLE_YET)
+        return true;
+    if (!(about->flags & UNSPOOL_SAMPLE_STALE_MODULES) && !ended_at_unknown(about))
+        return false;
+    if (is_proved(stack))
+        return false;
+    return (about->flags & UNSPOOL_SAMPLE_STALE_MODULES) ||
+           __atomic_load_n(&agent.unknown_epoch, __ATOMIC_RELAXED) != about->epoch ||
+           __atomic_fetch_add(&agent.unknown_copies, 1, __ATOMIC_RELAXED) < MOST_UNKNOWN;
 }
 
 /* Walks; says with which modules and what is to be said of them. */
@@ -292,19 +322,57 @@ static void wake_reader(struct session_area *area, uint64_t used) {
         ring_doorbell(agent.header);
 }
 
+/* How much of the stack is copied at most: as far as it is known to go, or as it can go below the thread
+ * pointer, which libc keeps above the stack it made; else a usual size. A multiple of 8. */
+static uint32_t most_to_copy(const struct workspace *workspace, uint64_t sp) {
+    uint64_t end = known_stack_end(workspace->slot, sp), pointer = end ? end : thread_pointer();
+    uint64_t size = pointer > sp ? pointer - sp : USUAL_COPY;
+    if (!end && size > USUAL_COPY)
+        size = USUAL_COPY;
+    if (size > UNSPOOL_LARGEST_COPY - RED_ZONE)
+        size = UNSPOOL_LARGEST_COPY - RED_ZONE;
+    return (uint32_t)(size + RED_ZONE + 7) & ~7u;
+}
+
+/* capacity bytes are there, zero, behind the struct. Reads as the walk did. */
+static void fill_copy(struct workspace *workspace, uint64_t sp, uint32_t capacity,
+                      struct unspool_copy *copy) {
+    read_registers(workspace->context, &copy->registers);
+    copy->address = sp - RED_ZONE;
+    copy->size = memory_read(&workspace->memory, copy->address, copy + 1, capacity);
+    if (copy->size <= RED_ZONE) { /* nothing is mapped below sp */
+        copy->address = sp;
+        copy->size = memory_read(&workspace->memory, sp, copy + 1, capacity);
+    }
+}
+
 static void write_record(struct workspace *workspace, const struct unspool_stack *stack,
-                         const struct session_record *about) {
+                         struct session_record *about) {
     struct session_area *area = workspace->area;
     uint8_t *ring = (uint8_t *)area + sizeof *area;
-    uint32_t count = (uint32_t)stack->count, size = record_size(count);
+    uint32_t count = (uint32_t)stack->count, size = record_size(count), capacity = 0;
     uint64_t used;
-    struct session_record *record = ring_reserve(area, ring, agent.ring_size, size, &used);
+    struct session_record *record = NULL;
+    if (is_worth_a_copy(stack, about)) {
+        capacity = most_to_copy(workspace, about->sp);
+        uint32_t whole = size + (uint32_t)sizeof(struct unspool_copy) + capacity;
+        record =
+            ring_reserve(area, ring, agent.ring_size, SESSION_RING_FOR_COPIES(agent.ring_size), whole, &used);
+        about->kind = record ? SESSION_RECORD_SAMPLE_AND_COPY : SESSION_RECORD_SAMPLE;
+    }
+    if (!record)
+        record = ring_reserve(area, ring, agent.ring_size, agent.ring_size, size, &used);
     if (record) {
         uint8_t *frames = (uint8_t *)(record + 1);
         memcpy((uint8_t *)record + sizeof record->size, (const uint8_t *)about + sizeof about->size,
                sizeof *record - sizeof record->size);
         memcpy(frames, stack->addresses, count * sizeof *stack->addresses);
         memcpy(frames + count * sizeof *stack->addresses, stack->how, count);
+        if (about->kind == SESSION_RECORD_SAMPLE_AND_COPY) {
+            fill_copy(workspace, about->sp, capacity,
+                      (struct unspool_copy *)(void *)((uint8_t *)record + size));
+            size += (uint32_t)sizeof(struct unspool_copy) + capacity;
+        }
         ring_commit(record, size);
         __atomic_add_fetch(&workspace->slot->samples, 1, __ATOMIC_RELAXED);
     } else {
@@ -350,7 +418,7 @@ static bool take_sample(struct workspace *workspace, uint64_t time, uint64_t cpu
     walk(workspace, &stack, &about);
     about.frame_count = (uint32_t)stack.count;
     write_record(workspace, &stack, &about);
-    tell_unknown_code(about.epoch, about.end);
+    tell_unknown_code(&about);
     return !was_short(&stack);
 }
 

@@ -10,9 +10,11 @@
 
 #include "session.h"
 
-/* Room for size bytes (a multiple of 8), or NULL. *used: how much of the ring is taken then. */
+/* Room for size bytes (a multiple of 8), or NULL: more than limit of the ring would be taken. *used: how much
+ * of it is taken then. */
 static inline struct session_record *ring_reserve(struct session_area *area, uint8_t *ring,
-                                                  uint64_t ring_size, uint64_t size, uint64_t *used) {
+                                                  uint64_t ring_size, uint64_t limit, uint64_t size,
+                                                  uint64_t *used) {
     for (;;) {
         /* tail first: it never passes head, so that what is used can only seem more than it is. */
         uint64_t tail = __atomic_load_n(&area->ring_tail, __ATOMIC_ACQUIRE);
@@ -20,7 +22,7 @@ static inline struct session_record *ring_reserve(struct session_area *area, uin
         uint64_t place = head & (ring_size - 1);
         uint64_t padding = ring_size - place < size ? ring_size - place : 0;
         *used = head - tail + padding + size;
-        if (*used > ring_size)
+        if (*used > limit)
             return NULL;
         if (!__atomic_compare_exchange_n(&area->ring_head, &head, head + padding + size, 0, __ATOMIC_ACQ_REL,
                                          __ATOMIC_RELAXED))

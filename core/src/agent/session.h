@@ -28,7 +28,7 @@
 #include "unspool.h"
 
 #define SESSION_MAGIC 0x4e53534553505355u /* "USPSESSN" */
-#define SESSION_VERSION 1u
+#define SESSION_VERSION 2u
 #define SESSION_ALIGNMENT 65536u /* the largest page size of both architectures */
 
 #define SESSION_AREAS 256
@@ -308,12 +308,14 @@ static_assert(sizeof(struct session_area) % SESSION_ALIGNMENT == 0, "layout");
 enum session_record_kind {
     SESSION_RECORD_PADDING = 1,
     SESSION_RECORD_SAMPLE = 2,
+    SESSION_RECORD_SAMPLE_AND_COPY = 3,
 };
 
 #define SESSION_MOST_FRAMES 4096
 
-/* Followed by uint64_t addresses[frame_count], then uint8_t how[frame_count], then zeroes up to 8 bytes.
- * Padding may be 8 bytes long: size and kind only. */
+/* Followed by uint64_t addresses[frame_count], then uint8_t how[frame_count], then zeroes up to 8 bytes; in a
+ * SAMPLE_AND_COPY then by a struct unspool_copy and its bytes, then zeroes as far as room was reserved: what
+ * can be read shows too late. Padding may be 8 bytes long: size and kind only. */
 struct session_record {
     uint32_t size; /* release, last: bytes of all this, a multiple of 8 */
     uint8_t kind;  /* enum session_record_kind */
@@ -335,6 +337,9 @@ static_assert(sizeof(struct session_record) == 72, "layout");
 
 #define SESSION_LARGEST_RECORD (sizeof(struct session_record) + SESSION_MOST_FRAMES * 9u)
 static_assert(2 * SESSION_LARGEST_RECORD <= SESSION_LEAST_RING, "an empty ring has room, padding included");
+
+/* A copy is left out where it would fill the ring further than this: samples have to fit. */
+#define SESSION_RING_FOR_COPIES(ring_size) ((ring_size) / 2)
 
 static inline uint64_t session_area_size(uint64_t ring_size) {
     return sizeof(struct session_area) + ring_size;

@@ -26,6 +26,7 @@ struct agent {
     uint32_t is_quiet;            /* no system calls from handlers */
     uint32_t is_stopping;         /* handlers take no samples and arm no timers */
     uint32_t unknown_epoch;       /* of the modules for which code in none of them was told */
+    uint32_t unknown_copies;      /* so many samples that ended in such code were copied since then */
     _Alignas(64) uint32_t inside; /* handlers that have begun and not ended */
 };
 extern struct agent agent;

@@ -8,6 +8,9 @@ the time, and no file says anything about it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,14 +33,17 @@ class CodeHistory:
         self.version = 0
         self._map = self.current.code_map(arch)
         self._of_epoch: dict[int, int] = {}
-        self._unloads: dict[int, int] = {}
+        self._unloads: dict[int, int] = {0: 0}  # before the first list
         self._changes: dict[int, Ranges] = {}  # version -> what it changed
+        self._replacing: set[CodeRange] = set()
 
     def update(self, mapped: MappedCode) -> CodeMap:
         """The map was read again. Returns that for samples up to now: the new map, and where it has nothing,
         the one before."""
+        self._replacing.clear()
         if mapped.ranges == self.current.ranges:
             return self._map
+        self._replacing.update(_replacing(mapped.ranges, self.current.ranges))
         changed = sorted((r[0], r[1]) for r in _file_code(self.current) ^ _file_code(mapped))
         self.version += 1
         if changed:
@@ -59,12 +65,17 @@ class CodeHistory:
             oldest = next(iter(self._of_epoch))
             del self._of_epoch[oldest], self._unloads[oldest]
 
-    def kept_all(self, epochs: NDArray[np.uint32], unloads: int | None) -> NDArray[np.bool_]:
+    def kept_all(self, epochs: NDArray[np.uint32], unloads: int) -> NDArray[np.bool_]:
         """bool[n]: since the lists of these epochs were read nothing was taken away: whatever has changed
-        shows in the map. unloads: as they were counted after the map was last read; None: it was not."""
+        shows in the map, if that was read since. unloads: as they were counted after that."""
         known, inverse = np.unique(epochs, return_inverse=True)
-        kept = [unloads is not None and self._unloads.get(int(epoch)) == unloads for epoch in known]
+        kept = [self._unloads.get(int(epoch)) == unloads for epoch in known]
         return np.array(kept, np.bool_)[inverse]
+
+    @property
+    def lasting(self) -> list[CodeRange]:
+        """The current code that was there already, or that lies where no code was at the reading before."""
+        return [r for r in self.current.ranges if r not in self._replacing]
 
     def outdated(self, epochs: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """bool[n]: code has come or gone since the lists of these epochs were read."""
@@ -90,6 +101,15 @@ class CodeHistory:
 
 def _file_code(mapped: MappedCode) -> set[tuple[int, int, int, CodeFile]]:
     return {(r.start, r.end, r.image_base, r.file) for r in mapped.ranges if r.known is not None}
+
+
+def _replacing(new: list[CodeRange], old: list[CodeRange]) -> Iterator[CodeRange]:
+    """Code of files that lies where other code was. Both lists are by address, and none overlap in them."""
+    ends = [r.end for r in old]
+    for r in new:
+        below = old[bisect_right(ends, r.start) : bisect_left(old, r.end, key=lambda other: other.start)]
+        if r.known is not None and any((o.image_base, o.file) != (r.image_base, r.file) for o in below):
+            yield r
 
 
 def _merged(new: list[CodeRange], old: list[CodeRange], arch: str) -> CodeMap:

@@ -108,7 +108,7 @@ class FollowedProcess:
             self._watch.close()
             raise
         self._handler_check = HandlerCheck(area, self._watch, self._triggers, rate)
-        self._samples = SampleBuffer(pid, 1_000_000_000 // rate)
+        self._samples = SampleBuffer(pid, 1_000_000_000 // rate, memory.arch, memory.reader.copy_room)
         forked = area.field("origin") == Origin.FORK
         self._parent_pid = None if parent is None else parent.pid
         self._history: CodeHistory = CodeHistory(
@@ -154,6 +154,11 @@ class FollowedProcess:
     def look(self, *, rang: bool, has_new_tables: bool) -> Iterator[Happening]:
         """What has happened since the last look; has_ended is true after the last one. rang: somebody wants
         to be looked at, perhaps since a ring gets full."""
+        if not self.has_ended:
+            yield from self._look(rang=rang, has_new_tables=has_new_tables)
+        yield from self._late_samples()
+
+    def _look(self, *, rang: bool, has_new_tables: bool) -> Iterator[Happening]:
         now = time.monotonic()
         changes, unloads = self.area.field("changes"), self.area.field("unloads")
         if rang:
@@ -179,18 +184,29 @@ class FollowedProcess:
         elif has_new_tables or self._is_behind:
             self._publish()
 
-    def end(self, exit_status: int | None) -> Iterator[Happening]:
-        """The last happenings. exit_status: as wait(2) gives it, None = not known."""
+    @property
+    def waits_for_tables(self) -> bool:
+        """Whether samples do, though not for long."""
+        return self._samples.late.waits
+
+    def end(self, exit_status: int | None, wait_until: float) -> Iterator[Happening]:
+        """The last happenings. exit_status: as wait(2) gives it, None = not known. wait_until: when samples
+        wait no more for tables."""
         with suppress(OSError):
             self._total_cpu_time = self._watch.process_cpu_time()
         with suppress(ProcessLookupError):
             self._watch.read()
-        self._drain()
         if not self.has_ended:
+            self._drain()
             with suppress(OSError):
                 fields = self.area.field("changes"), self.area.field("unloads")
                 yield from self._look_at_map(time.monotonic(), *fields)
-        yield from self._samples.give_out(self._history.update(self._history.current), self._history, None)
+        yield from self._rest()
+        while self.waits_for_tables and (left := wait_until - time.monotonic()) > 0:
+            self._files.wait(left)
+            self._files.take_finished()
+            yield from self._samples.late.take()
+        yield from self._samples.late.take(all_of_them=True)
         yield from self._names()
         yield from self._counters()
         now = time.monotonic_ns()
@@ -202,6 +218,17 @@ class FollowedProcess:
             yield ThreadNamed(self.pid, 0, _UNSEEN, now)
             yield ThreadTime(self.pid, 0, unseen, 0)
         yield ProcessEnded(self.pid, now, exit_status)
+
+    def _late_samples(self) -> Iterator[Happening]:
+        if self.has_ended:
+            yield from self._rest()
+        yield from self._samples.late.take()
+
+    def _rest(self) -> Iterator[Happening]:
+        """The samples that were taken after the map was last read."""
+        self._drain()
+        history, unloads = self._history, self.area.field("unloads")
+        yield from self._samples.give_out(history.update(history.current), history, unloads, is_read=False)
 
     def hurry(self) -> None:
         """The next look gives out all samples up to then."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from unspool.capture import launch
 from unspool.capture.errors import CaptureError
 from unspool.capture.followed_process import FollowedProcess
+from unspool.capture.late_walk import WAIT_SECONDS
 from unspool.capture.mapped_code import CodeFiles
 from unspool.capture.memory_map import MemoryMap
 from unspool.capture.program import Program, find_program
@@ -95,6 +96,7 @@ class InProcessCapture:
         self._is_silent = threading.Event()
         self._wants_all = False
         self._rang = False
+        self._waits_until = 0.0  # once recording ends: how long samples may wait for tables
         self._has_given_all = threading.Event()
         self.program: Program | None = None
         self.goes_on = False  # the program has not ended when the recording did
@@ -167,7 +169,7 @@ class InProcessCapture:
         """What happens, until the command (not what it has started) has ended, or stop was called."""
         if self.program is not None and self.program.obstacle is not None:
             yield Problem(None, f"{self.program.obstacle}; {self.program.remedy}")
-        status = None
+        status, owes_all = None, False
         while status is None and time.monotonic() < self._stop_time:
             self._memory.beat()
             status = self._exit_status()
@@ -176,8 +178,10 @@ class InProcessCapture:
                 for process in self._followed.values():
                     process.hurry()
             yield from self._look(status)
-            if wants_all:
+            owes_all |= wants_all
+            if owes_all and not any(process.waits_for_tables for process in self._followed.values()):
                 self._has_given_all.set()
+                owes_all = False
             self._silence_if_wanted()
             if status is None:
                 self._rang = self._memory.doorbell.wait(_LOOK_SECONDS)
@@ -185,6 +189,7 @@ class InProcessCapture:
         self._wants_silence = True
         self._silence_if_wanted()
         self.goes_on = status is None
+        self._waits_until = self._waits_until or time.monotonic() + WAIT_SECONDS
         for number in list(self._followed):
             yield from self._end(number, None)
         if status is not None and self.settings.follow:
@@ -210,8 +215,11 @@ class InProcessCapture:
         for number, process in list(self._followed.items()):
             is_child = self._child is not None and process.pid == self._child.pid
             yield from process.look(rang=rang, has_new_tables=has_new_tables)
-            if process.has_ended or (is_child and status is not None):
-                yield from self._end(number, status if is_child else None)
+            if is_child and status is not None:
+                self._waits_until = time.monotonic() + WAIT_SECONDS
+                yield from self._end(number, status)
+            elif process.has_ended and not process.waits_for_tables:
+                yield from self._end(number, None)
         yield from self._problems()
 
     def _silence_if_wanted(self) -> None:
@@ -348,7 +356,7 @@ class InProcessCapture:
     def _end(self, number: int, status: int | None) -> Iterator[Happening]:
         process = self._followed.pop(number)
         try:
-            yield from process.end(status)
+            yield from process.end(status, self._waits_until)
         finally:
             process.close()
         self._cpu_time_told += process.cpu_time_told

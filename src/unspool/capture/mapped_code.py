@@ -10,7 +10,7 @@ from __future__ import annotations
 import resource
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,11 +32,12 @@ _MAX_OPEN = 1000  # files that are kept open; more than any program maps
 
 @dataclass(slots=True, eq=False)
 class KnownFile:
-    """A file with code. table: its place among the tables, None = there is none, or not yet."""
+    """A file with code. unwind: its table, table: where agents see it; None = there is none, or not yet."""
 
     binary: Binary
     code: CodeFile
     table: int | None = None
+    unwind: UnwindTable | None = None
     pending: Future[UnwindTable] | None = None
     is_open: bool = True
     copies: list[Binary] = field(default_factory=list)  # the same file again, under another inode number
@@ -135,6 +136,11 @@ class CodeFiles:
             known.pending = None
         return bool(finished)
 
+    def wait(self, seconds: float) -> None:
+        """Until a table has become ready, at most so long."""
+        pending = [known.pending for known in self._of_code.values() if known.pending is not None]
+        wait(pending, seconds, FIRST_COMPLETED)
+
     def _file(self, pid: int, entry: MapEntry) -> KnownFile | str:
         """The mapped file, or why it can't be read. While it is open no other file has its inode number."""
         key = (entry.device, entry.inode, _VDSO if entry.path == _VDSO else "")
@@ -189,6 +195,7 @@ class CodeFiles:
             self._keep(known, table)
 
     def _keep(self, known: KnownFile, table: UnwindTable) -> None:
+        known.unwind = table
         known.table = self._store(table.to_bytes())
         if known.table is None:
             self.problems.append(

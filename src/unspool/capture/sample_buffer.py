@@ -1,5 +1,5 @@
 """Samples of one process on their way from its ring: weighed as they come, given out when it is known which
-code was where.
+code was where, and those that lacked a table or a module when it is there.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from unspool.capture.blocklist import selected
 from unspool.capture.code_history import CodeHistory
+from unspool.capture.late_walk import LateWalk
 from unspool.capture.mapped_code import MappedCode
 from unspool.capture.sample_weights import ThreadClocks
 from unspool.capture.samples import CodeMap, Flag, SampleBatch
-from unspool.core_session import RingSamples
+from unspool.core_session import CopyRoom, RingSamples
 from unspool.unwind import StackEnd
 
 _TIMER, _OUTSIDE = 1, 2  # enum unspool_trigger
@@ -29,11 +30,13 @@ class _Pending(NamedTuple):
 
 
 class SampleBuffer:
-    """period: ns of CPU time between two samples."""
+    """period: ns of CPU time between two samples. room: what copies of stacks are given back to."""
 
-    def __init__(self, pid: int, period: int) -> None:
+    def __init__(self, pid: int, period: int, arch: str, room: CopyRoom) -> None:
         self.clocks = ThreadClocks(period)
+        self.late = LateWalk(arch, room)
         self._pid = pid
+        self._room = room
         self._pending: list[_Pending] = []
 
     def take(
@@ -56,14 +59,18 @@ class SampleBuffer:
             _Pending(ring, tids, self.clocks.weights(tids, cpu, system, by_event, is_at_call))
         )
 
-    def give_out(self, code_map: CodeMap, history: CodeHistory, unloads: int | None) -> Iterator[SampleBatch]:
-        """All of them, under this map. unloads: as for CodeHistory.kept_all. An agent only knows that
-        something may have changed; history knows what."""
+    def give_out(
+        self, code_map: CodeMap, history: CodeHistory, unloads: int, *, is_read: bool = True
+    ) -> Iterator[SampleBatch]:
+        """All of them under this map, but for those that go to `late`. unloads: as for CodeHistory.kept_all.
+        is_read: the map was read after they were taken. An agent only knows that something may have changed;
+        history knows what."""
         pending, self._pending = self._pending, []
         for ring, tids, weights in pending:
             samples = ring.samples
             flags: NDArray[np.uint8] = samples["flags"].copy()
-            flags[history.kept_all(samples["epoch"], unloads)] &= np.uint8(0xFF & ~Flag.STALE_MODULES)
+            kept = history.kept_all(samples["epoch"], unloads)
+            flags[kept & is_read] &= np.uint8(0xFF & ~Flag.STALE_MODULES)
             flags[history.stale(samples["epoch"], ring.offsets, ring.addresses)] |= np.uint8(
                 Flag.STALE_MODULES
             )
@@ -85,5 +92,25 @@ class SampleBuffer:
                 code_map=code_map,
             )
             counts = weights > 0
+            if ring.copies:
+                counts &= ~self._keep_late(batch, ring, counts & kept & (flags != 0), history, is_read)
             if counts.any():
                 yield selected(batch, counts)
+
+    def _keep_late(
+        self,
+        batch: SampleBatch,
+        ring: RingSamples,
+        doubtful: NDArray[np.bool_],
+        history: CodeHistory,
+        is_read: bool,
+    ) -> NDArray[np.bool_]:
+        """Which samples (bool[n]) are walked once more: those of the doubtful ones that have a copy."""
+        late = np.zeros(len(batch), np.bool_)
+        late[list(ring.copies)] = True
+        late &= doubtful
+        if late.any():
+            copies = [ring.copies[number] for number in np.flatnonzero(late).tolist()]
+            self.late.add(selected(batch, late), copies, history.lasting, knows_all=is_read)
+        self._room.give_back(copy for number, copy in ring.copies.items() if not late[number])
+        return late

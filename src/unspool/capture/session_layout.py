@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 MAGIC = 0x4E53534553505355
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 65536
 AREAS = 256
 SLOTS = 4096
