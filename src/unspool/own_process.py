@@ -46,10 +46,11 @@ class ProfilingError(Exception):
 
 
 class OwnProfile:
-    """A profile of this process; a context manager. Not for several threads at the same time.
+    """A profile of this process: of the CPU time of all its threads. A context manager, or start() and
+    stop(), once. Not for several threads at the same time.
 
-    rate: samples a second of CPU time, of every thread. block: a regular expression; samples are dropped that
-    hit files whose path it finds.
+    rate: samples a second of CPU time, of every thread, 1 to 10,000. block: a regular expression; samples are
+    dropped that hit files whose path it finds, and counted as lost. Both are checked by start.
     """
 
     def __init__(self, rate: int = DEFAULT_RATE, *, block: str | None = None) -> None:
@@ -64,7 +65,9 @@ class OwnProfile:
     # ------------------------------------------------------------ start and stop
 
     def start(self) -> OwnProfile:
-        """Begin; takes about half a second. Raises ProfilingError."""
+        """Begin; takes about half a second. Returns self. Raises ProfilingError: another profile of this
+        process runs, this one was started before, rate or block are not valid, or the helper process can't be
+        started or reached."""
         global _running
         with _starting:
             if _running is not None:
@@ -78,7 +81,9 @@ class OwnProfile:
         return self
 
     def stop(self) -> OwnProfile:
-        """End: the recording is complete, with names. Does nothing if it has ended. Raises ProfilingError."""
+        """End: the recording is complete, with names, and lives as long as this object; save() keeps it.
+        Returns self. Does nothing if it has ended. Raises ProfilingError: the helper process was killed or
+        could not write, or this is a fork of the process that is profiled."""
         global _running
         self._check_process()
         helper, self._helper = self._helper, None
@@ -106,7 +111,21 @@ class OwnProfile:
 
     @property
     def is_running(self) -> bool:
+        """Between start and stop."""
         return self._helper is not None
+
+    def __repr__(self) -> str:
+        """<unspool profile of process 123: 979 samples, 4.85 s of CPU time, 99.3 % complete>"""
+        if self.is_running:
+            state = f"running at {self.rate} Hz"
+        elif not self._is_finished:
+            state = "has failed" if self._folder else "not started"
+        else:
+            try:
+                state = self.open().summary
+            except ProfilingError as error:
+                state = str(error)
+        return f"<unspool profile of process {self._pid}: {state}>"
 
     # ------------------------------------------------------------ results
 
@@ -116,25 +135,37 @@ class OwnProfile:
         format: str | None = None,
         post_process: PostProcessor | None = None,
     ) -> None:
-        """Write the profile, while it runs too: what has been recorded by now. format: "html", "pprof",
-        "collapsed" or "unspool"; None: as the suffix says. post_process: makes another profile of it first.
-        Raises ProfilingError, unspool.export.ExportError."""
-        from unspool.export import write
+        """Write the profile to a file, while it runs too: what has been recorded by now.
 
+        format: "html" (a flame graph), "pprof", "collapsed" or "unspool" (the recording, for the unspool
+        command); None: as the suffix says (.html, .pb.gz, .collapsed, .unspool). As with `unspool record -o`,
+        a recording that is there already is kept, which is an error, and a file of another format is
+        replaced. post_process: makes another profile of it first (an unspool.profile.model.Profile of one); a
+        recording can't be made of that. Raises ProfilingError; unspool.export.ExportError: the file can't be
+        written, or is there."""
+        from unspool.export import format_of, write
+
+        if post_process is not None and (format or format_of(path)) == "unspool":
+            raise ProfilingError("a recording holds what was recorded: leave out post_process, or save html")
         write(self.open(post_process), path, format)
 
-    def report(self, limit: int = 15, post_process: PostProcessor | None = None) -> str:
-        """What `unspool report` prints, while it runs too; limit: lines a table."""
+    def report(
+        self, limit: int = 15, post_process: PostProcessor | None = None, *, full_names: bool = False
+    ) -> str:
+        """What `unspool report` prints, while it runs too. limit: lines a table at most. full_names: of
+        functions, instead of short ones. Raises ProfilingError."""
         import click
 
         from unspool.cli.report_text import report_text
         from unspool.profile.report import report_of
 
-        lines = report_text(report_of(self.open(post_process), limit), {}, None)
+        lines = report_text(report_of(self.open(post_process), limit), {}, None, full_names=full_names)
         return click.unstyle("\n".join(lines)) + "\n"
 
     def open(self, post_process: PostProcessor | None = None) -> Profile:
-        """The profile as arrays, while it runs too."""
+        """The profile as NumPy arrays: samples with weights in nanoseconds of CPU time, stacks, frames and
+        names; unspool.profile.model.Profile describes them. While it runs too: what has been recorded by now.
+        Raises ProfilingError: it was never started, or has failed."""
         from unspool.profile import Profile, RecordingError
 
         self._check_process()
@@ -201,12 +232,13 @@ class OwnProfile:
 
 
 def profile(rate: int = DEFAULT_RATE, *, block: str | None = None) -> OwnProfile:
-    """A profile of this process, to be used with `with`, or by its start() and stop()."""
+    """A profile of this process, to be used with `with`, or by its start() and stop(). rate, block: as for
+    OwnProfile."""
     return OwnProfile(rate, block=block)
 
 
 def start(rate: int = DEFAULT_RATE, *, block: str | None = None) -> OwnProfile:
-    """Begin to profile this process. Raises ProfilingError: one runs already, for instance."""
+    """Begin to profile this process; stop() ends that. rate, block, errors: as for OwnProfile."""
     return OwnProfile(rate, block=block).start()
 
 

@@ -99,6 +99,52 @@ print(middle, len(p.open().sample_weight))
     assert (tmp_path / "end.pb.gz").exists() and (tmp_path / "end.unspool").exists()
 
 
+def test_it_says_what_it_is(tmp_path: Path) -> None:
+    output = run(
+        tmp_path,
+        """
+p = unspool.profile()
+print(p)
+with p:
+    print(p)
+    burn(300)
+print(p)
+q = unspool.profile(0)
+try:
+    q.start()
+except unspool.ProfilingError:
+    print(q)
+""",
+    )
+    states = [
+        re.sub(r"^<unspool profile of process \d+: (.*)>$", r"\1", line) for line in output.splitlines()
+    ]
+    assert [*states[:2], states[3]] == ["not started", "running at 199 Hz", "has failed"]
+    assert re.fullmatch(r"\d+ samples, 0\.[23]\d s of CPU time, \d+\.\d % complete", states[2])
+
+
+def test_saving_keeps_recordings_and_replaces_other_files(tmp_path: Path) -> None:
+    output = run(
+        tmp_path,
+        """
+with unspool.profile() as p:
+    burn(100)
+open("there.html", "w").close()
+p.save("there.html")
+p.save("there.unspool")
+for options in ({}, {"post_process": lambda profile: profile}):
+    try:
+        p.save("there.unspool", **options)
+    except (unspool.ProfilingError, unspool.export.ExportError) as error:
+        print(error)
+""",
+    )
+    kept, processed = output.splitlines()
+    assert kept == "there.unspool: it is there already: choose another name, or move it away"
+    assert "leave out post_process" in processed
+    assert (tmp_path / "there.html").read_text().startswith("<!")
+
+
 def test_start_and_stop_again_and_again(tmp_path: Path) -> None:
     output = run(
         tmp_path,

@@ -79,6 +79,15 @@ def test_what_was_in_the_file_is_replaced_and_its_link_stays(recording: Path, tm
     assert target.read_text().endswith("main;work 3\n")
 
 
+def test_a_recording_is_never_replaced(recording: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.unspool"
+    other.write_text("mine")
+    for path in (other, recording):
+        with pytest.raises(ExportError, match=f"{path.name}: it is there already: choose another name"):
+            write(Profile.open(str(recording)), path)
+    assert other.read_text() == "mine"
+
+
 def test_what_is_no_ordinary_file_is_written_to_and_not_replaced(recording: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -131,7 +140,8 @@ def run(*arguments: object, **environment: str | None) -> tuple[int, str, str]:
 
 def test_export_writes_to_a_file_and_to_standard_output(recording: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.collapsed"
-    assert run("export", recording, "-o", out) == (0, "", "")
+    code, text, said = run("export", recording, "-o", out)
+    assert (code, text, said) == (0, "", f"written to {out} ({len(out.read_bytes())} bytes)\n")
     code, text, _ = run("export", recording, "-f", "collapsed", "-o", "-")
     assert (code, text) == (0, out.read_text())
     assert text.endswith(";main;work 3\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.profile_maker import ProfileMaker
 from tests.recordings import CPU, Recording, named, stack_names
 from unspool.capture.samples import Event, Flag, ThreadTime
 from unspool.core_interface import GUESS
@@ -145,3 +146,29 @@ def test_totals_are_those_of_every_single_stack(recording: Recording, seed: int)
     assert named(profile, profile.self_weights()) == own
     assert named(profile, profile.total_weights()) == total
     assert profile.place_self_weights().sum() == profile.total_weight()
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ([], "0 samples, 0.00 s of CPU time"),
+        ([1_230_000_000], "1 sample, 1.23 s of CPU time, 100.0 % complete"),
+        ([3_000_000_000, 1_000_000_000], "2 samples, 4.00 s of CPU time, 75.0 % complete"),
+        ([10**12, 1], "2 samples, 1000.00 s of CPU time, 99.9 % complete"),
+    ],
+)
+def test_a_profile_says_what_it_holds(weights: list[int], words: str) -> None:
+    """All but the first sample are cut; the share is of the time."""
+    maker = ProfileMaker()
+    thread = maker.thread("main")
+    for number, weight in enumerate(weights):
+        end = StackEnd.LOOP if number else StackEnd.ROOT
+        maker.sample(thread, "main@app", weight=weight, end=end)
+    assert repr(maker.profile()) == f"<Profile : {words}>"
+
+
+def test_a_profile_of_counts_says_what_it_holds() -> None:
+    maker = ProfileMaker(events=[Event("faults", "count")])
+    maker.sample(maker.thread("main"), "main@app", weight=1234)
+    assert repr(maker.profile()) == "<Profile : 1 sample, 1,234 faults, 100.0 % complete>"
+    assert repr(ProfileMaker(events=[]).profile()) == "<Profile : no events>"

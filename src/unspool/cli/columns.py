@@ -63,6 +63,11 @@ def amount(weight: int, unit: str) -> str:
     return f"{value:,.{digits}f} {name}"
 
 
+def file_size(count: int) -> str:
+    """Of so many bytes: "0.2 MB"; small ones in full: "812 bytes"."""
+    return f"{count / 1e6:,.1f} MB" if count >= 50_000 else f"{count:,} bytes"
+
+
 def percent(part: int, whole: int) -> str:
     """ "12.3 %"; "-" of nothing."""
     return f"{100 * part / whole:.1f} %" if whole else "-"

@@ -1,8 +1,10 @@
 """`unspool export`: a recording in another format."""
 
+from pathlib import Path
+
 import click
 
-from unspool.cli.columns import printable
+from unspool.cli.columns import file_size, printable
 from unspool.export import FORMATS, ExportError, write
 from unspool.profile import Profile, RecordingError
 
@@ -23,9 +25,13 @@ _FORMATS = "".join(f"\b\n  {name:10} {facts.what} ({facts.suffix})\n" for name, 
 def export(file: str, output: str, format_: str | None, event: str | None) -> None:
     """Write the recording FILE to OUTPUT in another format.
 
-    An existing OUTPUT is replaced. Collapsed stacks weigh in the event's unit: CPU time in nanoseconds.
+    An existing OUTPUT is replaced, but no recording by another. Collapsed stacks weigh in the event's unit:
+    CPU time in nanoseconds.
     """
     try:
         write(Profile.open(file), output, format_, event)
     except (RecordingError, ExportError) as error:
         raise click.ClickException(printable(str(error))) from None
+    if output != "-":
+        size = file_size(Path(output).stat().st_size)
+        click.echo(f"written to {printable(output)} ({size})", err=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from unspool.cli.columns import file_size
 from unspool.export import FORMATS, ExportError, format_of, write
 from unspool.profile import Profile
 
@@ -71,12 +72,12 @@ class Output:
         """Export what was asked for, and say where it is and what to do next. Raises ExportError,
         RecordingError: the recording stays."""
         if self.folder is None or self.path is None:
-            yield f"written to {recording} ({_megabytes(recording)})"
+            yield f"written to {recording} ({file_size(recording.stat().st_size)})"
             yield f"next: unspool report {_quoted(recording)}"
             return
         write(Profile.open(str(recording)), self.path, self.format)
         self.discard(recording)
-        yield f"written to {self.path} ({_megabytes(self.path)}), {FORMATS[self.format].what}"
+        yield f"written to {self.path} ({file_size(self.path.stat().st_size)}), {FORMATS[self.format].what}"
 
     def discard(self, recording: Path) -> None:
         """The recording is not wanted."""
@@ -112,10 +113,6 @@ def _free(stem: str, suffix: str) -> Path:
         number += 1
         path = Path(f"{stem}-{number}{suffix}")
     return path
-
-
-def _megabytes(path: Path) -> str:
-    return f"{path.stat().st_size / 1e6:.1f} MB"
 
 
 def _quoted(path: Path) -> str:

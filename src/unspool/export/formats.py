@@ -74,14 +74,17 @@ def write(
     profile: Profile, path: str | os.PathLike[str], format: str | None = None, event: str | None = None
 ) -> None:
     """Write a profile to a file, or with "-" to standard output. What was in the file is replaced, at once
-    and only when all is well. format: a key of FORMATS; None: as the suffix says. event: for a format that
-    can hold only one, which; None: the only one. Raises ExportError and RecordingError."""
+    and only when all is well; only a recording is never replaced by another. format: a key of FORMATS; None:
+    as the suffix says. event: for a format that can hold only one, which; None: the only one. Raises
+    ExportError and RecordingError."""
     path = os.fspath(path)
     format = format or format_of(path)
     if format not in FORMATS:
         suffixes = ", ".join(facts.suffix for facts in FORMATS.values())
         what = f"{path}: its suffix stands for no format" if format is None else f"no such format: {format}"
         raise ExportError(what, f"give one of {', '.join(FORMATS)}, or a file name with one of {suffixes}")
+    if format == "unspool" and path != "-" and Path(path).is_file():
+        raise ExportError(f"{path}: it is there already", "choose another name, or move it away")
     data = FORMATS[format].encode(profile, _event(profile, format, event))
     try:
         if path == "-":

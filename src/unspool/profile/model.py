@@ -75,7 +75,7 @@ class LostSamples:
     count: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """n samples, s nodes of stacks, f frames, k entries of lines, p places; all numbers are indices.
 
@@ -141,10 +141,32 @@ class Profile:
 
     @staticmethod
     def open(path: str) -> Profile:
-        """Load a recording. Raises RecordingError."""
+        """Load a recording; one that is still written, as it is at this moment. Raises RecordingError."""
         from unspool.profile.load import load
 
         return load(path)
+
+    def __repr__(self) -> str:
+        return f"<Profile {self.path}: {self.summary}>"
+
+    @cached_property
+    def summary(self) -> str:
+        """ "979 samples, 4.85 s of CPU time, 99.3 % complete": of the time event, or of the first one."""
+        if not self.events:
+            return "no events"
+        event = self.time_event or 0
+        chosen = self.sample_event == event
+        count, weight = int(np.count_nonzero(chosen)), self.total_weight(event)
+        words = f"{count:,} sample{'' if count == 1 else 's'}, "
+        words += (
+            f"{weight / 1e9:.2f} s of CPU time"
+            if event == self.time_event
+            else f"{weight:,} {self.events[event].name}"
+        )
+        complete = int(self.sample_weight[chosen & self.sample_verdicts[0]].sum())
+        if weight:  # what is not all is not called all
+            words += f", {100.0 if complete == weight else min(100 * complete / weight, 99.9):.1f} % complete"
+        return words
 
     @property
     def duration(self) -> int | None:
@@ -207,15 +229,17 @@ class Profile:
         return weights
 
     def total_weight(self, event: int = 0) -> int:
-        """Of all samples."""
+        """Of all samples of the event (an index in events), in its unit."""
         return int(self.sample_weight[self.sample_event == event].sum())
 
     def self_weights(self, event: int = 0, selected: NDArray[np.bool_] | None = None) -> Ints:
-        """int64[functions]: while it was the innermost function, inlined ones included."""
+        """int64[functions], in the event's unit: while it was the innermost function, inlined ones included.
+        selected: as for node_weights."""
         return self._self_weights(self.line_function, len(self.functions), event, selected)
 
     def total_weights(self, event: int = 0, selected: NDArray[np.bool_] | None = None) -> Ints:
-        """int64[functions]: while it was anywhere on the stack; recursion counts once."""
+        """int64[functions], in the event's unit: while it was anywhere on the stack; recursion counts once.
+        selected: as for node_weights."""
         return self._total_weights(self._function_uses, len(self.functions), event, selected)
 
     @cached_property
@@ -254,7 +278,7 @@ class Profile:
         return self._total_weights(self._place_uses, len(self._places[0]), event, selected)
 
     def thread_weights(self, event: int = 0) -> Ints:
-        """int64[threads]"""
+        """int64[threads], in the event's unit: of each thread's samples."""
         chosen = self.sample_event == event
         weights = np.zeros(len(self.threads), np.int64)
         np.add.at(weights, self.sample_thread[chosen], self.sample_weight[chosen])
