@@ -240,12 +240,25 @@ def test_what_costs_no_sample_is_noted_and_interrupts_nobody(tmp_path: Path) -> 
     assert result.query("SELECT text FROM problems WHERE text LIKE '%SIGPROF itself%'")
 
 
-def test_a_static_program_runs_and_one_line_says_what_would_work(tmp_path: Path) -> None:
+def test_a_static_program_is_not_started_to_be_watched_from_inside(tmp_path: Path) -> None:
+    """One line says what would work; which is chosen if nothing else is asked for."""
     program = build(tmp_path, "shares.c", "-static")
     result = record(tmp_path, [program, "100"], "--via", "in-process")
-    assert "burn_a" in result.output
-    (line,) = [line for line in result.errors.splitlines() if "statically linked" in line]
-    assert "--via perf" in line
+    assert (result.status, result.output) == (1, "")
+    assert (
+        result.errors.startswith(f"Error: {program} is statically linked") and result.errors.count("\n") == 1
+    )
+    assert "--via perf can watch it" in result.errors
+    assert list(tmp_path.glob("*.unspool*")) == []
+    assert "burn_a" in record(tmp_path, [program, "100"]).output
+
+
+@pytest.mark.parametrize("rate", ["0", "10001", "-5", "x"])
+def test_a_rate_that_can_not_be_is_a_usage_error_that_says_which_can(tmp_path: Path, rate: str) -> None:
+    result = record(tmp_path, ["sh", "-c", "echo ran"], "-r", rate)
+    assert (result.status, result.output) == (2, "")
+    assert "1<=x<=10000" in result.errors or rate == "x"
+    assert "1<=x<=10000" in told(tmp_path, "record", "--help")
 
 
 @pytest.mark.parametrize(

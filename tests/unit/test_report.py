@@ -372,3 +372,21 @@ def test_what_can_not_be_read_is_told(tmp_path: Path) -> None:
         result = CliRunner().invoke(unspool, [verb, str(tmp_path / "r")])
         assert result.exit_code == 1
         assert result.output.startswith(f"Error: {tmp_path}/r: this is no recording: give a file")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["symbolize", "r", "--debug-dir"],
+        ["import", "perf.data", "--debug-dir"],
+        ["import", "perf.data", "--sysroot"],
+        ["stack", "1", "--debug-dir"],
+        ["stack", "--core", "c", "--sysroot"],
+    ],
+)
+def test_a_folder_to_search_that_is_not_there_is_an_error(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "file").touch()
+    for folder, why in ((tmp_path / "none", "does not exist"), (tmp_path / "file", "is a file")):
+        result = CliRunner().invoke(unspool, [*arguments, str(folder)])
+        assert result.exit_code == 2
+        assert f"{folder}' {why}" in result.output

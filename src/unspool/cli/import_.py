@@ -49,10 +49,18 @@ class Counts:
 @click.argument("perf_data", metavar="PERF.DATA")
 @click.option("-o", "--output", type=click.Path(), help="The recording (default: PERF.DATA.unspool).")
 @click.option(
-    "--sysroot", "sysroots", type=click.Path(), multiple=True, help="Search the programs' files here."
+    "--sysroot",
+    "sysroots",
+    type=click.Path(exists=True, file_okay=False),
+    multiple=True,
+    help="Search the programs' files here.",
 )
 @click.option(
-    "--debug-dir", "debug_dirs", type=click.Path(), multiple=True, help="Search debug files here too."
+    "--debug-dir",
+    "debug_dirs",
+    type=click.Path(exists=True, file_okay=False),
+    multiple=True,
+    help="Search debug files here too.",
 )
 @click.option("--debuginfod", is_flag=True, help="Download missing debug files from $DEBUGINFOD_URLS.")
 def import_(

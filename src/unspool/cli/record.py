@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from unspool.capture import CaptureError
-from unspool.capture.in_process import DEFAULT_RATE, CaptureSettings, InProcessCapture
+from unspool.capture.in_process import DEFAULT_RATE, HIGHEST_RATE, CaptureSettings, InProcessCapture
 from unspool.capture.program import find_program
 from unspool.cli.columns import printable
 from unspool.cli.record_output import Output
@@ -52,7 +52,14 @@ def _pattern(ctx: click.Context, param: click.Parameter, value: str | None) -> r
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("-r", "--rate", type=click.IntRange(1), default=DEFAULT_RATE, show_default=True, help="In Hz.")
+@click.option(
+    "-r",
+    "--rate",
+    type=click.IntRange(1, HIGHEST_RATE),
+    default=DEFAULT_RATE,
+    show_default=True,
+    help="Samples a second of CPU time.",
+)
 @click.option(
     "-d",
     "--duration",
@@ -127,8 +134,10 @@ def _source(
 ) -> tuple[Source, str, str | None]:
     """The source, its name, and what to say of the choice. Raises CaptureError."""
     note = None
-    if via == "auto" and pid is None:
+    if via != "perf" and pid is None:
         program = find_program(command[0])
+        if via == "in-process" and program.obstacle is not None:
+            raise CaptureError(program.obstacle, program.remedy)
         if program.needs_perf:
             note = f"{program.obstacle}: it is watched by perf events"
     if pid is None and via != "perf" and note is None:

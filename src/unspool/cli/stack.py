@@ -23,13 +23,23 @@ _COMMAND_WIDTH = 200  # characters of a command that are shown
 @click.command("stack", short_help="Every thread's stack now.")
 @click.argument("target", metavar="PID | [EXE]", required=False)
 @click.option("--core", type=click.Path(), help="A core file instead of a process; EXE is its program.")
-@click.option("--sysroot", "sysroots", type=click.Path(), multiple=True, help="Search a core's files here.")
+@click.option(
+    "--sysroot",
+    "sysroots",
+    type=click.Path(exists=True, file_okay=False),
+    multiple=True,
+    help="Search a core's files here.",
+)
 @click.option("-n", "--limit", type=click.IntRange(1), help="At most so many frames a thread.")
 @click.option("--thread", "tids", type=int, multiple=True, help="Only this thread (may be repeated).")
 @click.option("--no-inlines", is_flag=True, help="Leave out inlined functions.")
 @click.option("--registers", is_flag=True, help="Print each thread's registers (JSON always has them).")
 @click.option(
-    "--debug-dir", "debug_dirs", type=click.Path(), multiple=True, help="Search debug files here too."
+    "--debug-dir",
+    "debug_dirs",
+    type=click.Path(exists=True, file_okay=False),
+    multiple=True,
+    help="Search debug files here too.",
 )
 @click.option("--debuginfod", is_flag=True, help="Download missing debug files from $DEBUGINFOD_URLS.")
 @full_names_option

@@ -25,7 +25,7 @@ _STATES = {
 @click.option(
     "--debug-dir",
     "debug_dirs",
-    type=click.Path(),
+    type=click.Path(exists=True, file_okay=False),
     multiple=True,
     help="Search files here, too.",
 )
