@@ -24,6 +24,7 @@ from unspool.symbols import KernelSymbols, Symbolizer
 
 _ARCHITECTURES = ("x86_64", "aarch64")
 _VERBS = {"stack": "stack", "perf": "record --via perf"}
+_VERBS_OF_PROCESS = {"stack": "stack", "perf": "record -p"}
 
 
 class Finding(NamedTuple):
@@ -36,20 +37,33 @@ class Finding(NamedTuple):
 
 
 @click.command(short_help="What can be captured here, and what is missing.")
-@click.argument("mode", type=click.Choice(["stack", "perf"]), default="stack")
+@click.argument("mode", default="stack", metavar="[stack|perf]")
 @click.argument("pid", type=int, required=False)
 def doctor(mode: str, pid: int | None) -> None:
     """Say what a mode of capturing needs, what of it is here, and the command that brings what is missing.
 
-    With a process id, for this process. Exit status 1 if the mode does not work.
+    With a process id, for this process; with nothing else, in both modes: what stops `unspool stack PID` and
+    `unspool record -p PID`. Exit status 1 if a mode does not work.
     """
+    modes = [mode]
+    if mode.isdecimal() and pid is None:
+        modes, pid = list(_MODES), int(mode)
+    elif mode not in _MODES:
+        raise click.UsageError(f"{mode!r} is no mode: give stack or perf, and a process id or none")
+    works = [_report(mode, pid) for mode in modes]
+    sys.exit(0 if all(works) else 1)
+
+
+def _report(mode: str, pid: int | None) -> bool:
+    """Print what there is; whether it works."""
     findings = list(_MODES[mode](pid))
     for finding in findings:
         click.echo(_text(finding))
-    if any(finding.needed and not finding.fine for finding in findings):
-        click.echo(click.style(f"\nunspool {_VERBS[mode]} does not work here", fg="red"))
-        sys.exit(1)
-    click.echo(click.style(f"\nunspool {_VERBS[mode]} works here", fg="green"))
+    works = all(finding.fine for finding in findings if finding.needed)
+    verb = _VERBS[mode] if pid is None else f"{_VERBS_OF_PROCESS[mode]} {pid}"
+    words = f"unspool {verb} {'works' if works else 'does not work'} here"
+    click.echo(click.style(f"\n{words}", fg="green" if works else "red"))
+    return works
 
 
 def _text(finding: Finding) -> str:
