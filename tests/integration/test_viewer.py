@@ -394,8 +394,17 @@ def test_light_and_dark_follow_the_system_until_chosen(browser: Browser, tmp_pat
 def test_an_empty_profile_says_so(browser: Browser, tmp_path: Path) -> None:
     for page in shown(browser, tmp_path, ProfileMaker().profile()):
         expect(page.locator("#message")).to_have_text("There are no samples here.")
+        expect(page.locator("#summary")).not_to_contain_text("complete")
         page.keyboard.press("i")
         page.click("#truth")
+
+
+def test_an_empty_profile_says_why(browser: Browser, tmp_path: Path) -> None:
+    maker = ProfileMaker(problems=[(None, "no samples: give a higher rate")])
+    maker.thread("main", cpu_time=MS)
+    for page in shown(browser, tmp_path, maker.profile()):
+        words = "There are no samples here. no samples: give a higher rate"
+        expect(page.locator("#message")).to_have_text(words)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ function showTruth(truth) {
   const figure = (strong, rest) => element("span", {}, element("b", { textContent: strong }), ` ${rest}`);
   const figures = [figure(weightText(truth.cpu ?? truth.total, truth.unit), truth.cpu === null ? "sampled" : "of CPU time")];
   VERDICTS.forEach((word, i) => {
-    if (truth.verdicts[i] > 0 || i === 0) figures.push(figure(shareText(truth.verdicts[i], truth.total), word));
+    if (truth.verdicts[i] > 0 || (i === 0 && truth.total > 0)) figures.push(figure(shareText(truth.verdicts[i], truth.total), word));
   });
   if (truth.cpu !== null) figures.push(figure(...notSampledText(truth)));
   figures.push(figure(countText(truth.samples), truth.samples === 1 ? "sample" : "samples"));

@@ -45,7 +45,8 @@ class Viewer {
     this.history = [];
     this.focus = this.hover = null;
     byId("message").hidden = this.tree.total[ROOT] > 0;
-    byId("message").textContent = "There are no samples here.";
+    const why = this.profile.leafStack.length > 0 ? [] : this.profile.problems;
+    byId("message").textContent = ["There are no samples here.", ...why].join(" ");
     this.search();
     this.showView({ start: 0, end: this.tree.total[ROOT] || 1 });
   }
