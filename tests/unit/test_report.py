@@ -244,6 +244,14 @@ def test_nothing_is_cut_where_nothing_must_fit(tmp_path: Path) -> None:
     assert any("f" * 300 in line for line in text(recording, None))
 
 
+def test_samples_that_say_more_than_the_kernel_are_told(tmp_path: Path) -> None:
+    """In the flame graph's words."""
+    recording = Recording(tmp_path / "r")
+    recording.sample(["work"], weight=11 * MS)
+    recording.add(ThreadTime(100, 100, 10 * MS, 0))
+    assert "  sampled beyond the kernel's count  1.00 ms of 10.0 ms CPU time (10.0 %)" in text(recording)
+
+
 def test_several_events(tmp_path: Path) -> None:
     """Each with its name and unit; only the one that measures time is compared with CPU times."""
     recording = Recording(tmp_path / "r", events=[CPU, Event("page-faults", "count"), Event("idle", "count")])

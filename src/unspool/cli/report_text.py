@@ -255,9 +255,10 @@ def _truth_text(truth: Truth, report: EventReport, whole: Report, width: int | N
         text = _line(f"{'':<9}{percent(found.frames, frames):>7} {found.frames:>11,}  {words}", width)
         yield click.style(text, fg="yellow") if found.guessed else text
     if truth.cpu_time is not None and truth.not_sampled is not None:
-        share_text = percent(truth.not_sampled, truth.cpu_time)
-        times = f"{_optional(truth.not_sampled)} of {_optional(truth.cpu_time)} CPU time"
-        yield _line(f"not sampled  {times} ({share_text})", width)
+        missing = abs(truth.not_sampled)
+        what = "not sampled" if truth.not_sampled >= 0 else "sampled beyond the kernel's count"
+        times = f"{_optional(missing)} of {_optional(truth.cpu_time)} CPU time"
+        yield _line(f"{what}  {times} ({percent(missing, truth.cpu_time)})", width)
     elif report.event.unit == "nanoseconds":
         yield _line("not sampled  unknown: the kernel's figure of the CPU time was not recorded", width)
 
