@@ -194,7 +194,7 @@ def test_a_process_goes_on_when_it_is_left(program: list[str]) -> None:
 
 
 def test_an_idle_process_is_no_error(tmp_path: Path) -> None:
-    """It is an answer, too, and the recording says it."""
+    """It is an answer, too, which says what to do, and the recording says it. It has a thread."""
     with subprocess.Popen(["sleep", "60"]) as process:
         command = [
             sys.executable,
@@ -211,14 +211,16 @@ def test_an_idle_process_is_no_error(tmp_path: Path) -> None:
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         process.kill()
     assert result.returncode == 0, result.stderr
-    assert f"process {process.pid} was idle: it used 0" in result.stderr
+    assert f"no samples: process {process.pid} used 0.0 ms of the CPU: it was idle" in result.stderr
+    assert f"(-d), or see where it waits: unspool stack {process.pid}\n" in result.stderr
+    assert "1 process, 1 thread, " in result.stderr
     report = subprocess.run(
         [sys.executable, "-m", "unspool", "report", "idle.unspool"],
         cwd=tmp_path,
         capture_output=True,
         check=True,
     )
-    assert b"no samples" in report.stdout
+    assert b"it was idle" in report.stdout
 
 
 def test_a_process_goes_on_when_unspool_is_killed(program: list[str]) -> None:

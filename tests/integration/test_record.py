@@ -193,27 +193,6 @@ def told(folder: Path, *arguments: str | Path) -> str:
     return result.stdout
 
 
-def test_an_idle_process_is_an_answer(tmp_path: Path) -> None:
-    """It has threads; what to do is said."""
-    idle = subprocess.Popen(["sleep", "100"])
-    try:
-        result = subprocess.run(
-            [*UNSPOOL, "record", "-d", "0.3", "-o", "r.unspool", "-p", str(idle.pid)],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=False,
-        )
-    finally:
-        idle.kill()
-        idle.wait()
-    assert result.returncode == 0, result
-    assert f"no samples: process {idle.pid} used 0.0 ms of the CPU: it was idle" in result.stderr
-    assert f"(-d), or see where it waits: unspool stack {idle.pid}\n" in result.stderr
-    assert "1 process, 1 thread, " in result.stderr
-    assert "it was idle" in told(tmp_path, "report", "r.unspool")
-
-
 def test_the_report_says_how_the_program_ended(tmp_path: Path) -> None:
     result = record(tmp_path, ["sh", "-c", "kill -SEGV $$"])
     assert result.status == 139
