@@ -120,6 +120,10 @@ def test_the_total_is_the_kernels_however_short_processes_live(tmp_path: Path) -
     assert len(times) == 4  # user and system time of the shell, and of its children
     ((total,),) = result.query("SELECT sum(cpu_time) FROM thread_time")
     assert total / 1e9 == pytest.approx(sum(60 * float(m) + float(s) for m, s in times), rel=0.04)
+    # What is not of a process that was recorded is the command's own, not of one that is made up for it.
+    of_rest = "SELECT processes.id FROM threads JOIN processes ON processes.id = process WHERE tid = -1"
+    assert result.query(of_rest) in ([], [(0,)])
+    assert not result.query("SELECT 1 FROM processes WHERE start_time IS NULL")
 
 
 def test_children_can_be_left_alone(tmp_path: Path) -> None:

@@ -204,8 +204,8 @@ class InProcessCapture:
             return
         rest = launch.cpu_time_of_tree(self._child.pid) - self._cpu_time_told
         if rest > _LEAST_REST:
-            now = time.monotonic_ns()
-            yield ThreadNamed(self._child.pid, _NOT_RECORDED_ID, _NOT_RECORDED, now)
+            # Time 0: of the process that has ended by now, not of a later one with its pid.
+            yield ThreadNamed(self._child.pid, _NOT_RECORDED_ID, _NOT_RECORDED, 0)
             yield ThreadTime(self._child.pid, _NOT_RECORDED_ID, rest, 0)
 
     def _look(self, status: int | None) -> Iterator[Happening]:
