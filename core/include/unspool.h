@@ -250,7 +250,7 @@ void unspool_memory_reset(struct unspool_memory *memory);
 /* What was looked up and found out before: the rule of a lookup address, and what following code has shown.
  * Pays when many stacks are walked. It belongs to one set of modules: clear it whenever they change. Its
  * members are private. */
-#define UNSPOOL_CACHE_ENTRIES 4096
+#define UNSPOOL_CACHE_ENTRIES 8192
 #define UNSPOOL_CACHE_ANSWERS 512
 struct unspool_cache {
     struct {

@@ -26,7 +26,12 @@ struct question {
     uint32_t slots_read; /* before it was asked */
 };
 
-/* Where the answer is kept; NULL: nowhere. */
+static bool is_answered(const struct unspool_answer *answer, const struct question *question) {
+    return answer && memcmp(answer->question, question->words, sizeof question->words) == 0;
+}
+
+/* Where the answer is, or is to be kept: one of two places, since two questions that displace each other
+ * would cost more than all others. NULL: nowhere. */
 static struct unspool_answer *place_of_answer(const struct code *code, const struct question *question) {
     const struct unspool_module *module;
     if (!code->unwinder->cache || !(module = find_module(code->unwinder, question->words[1] - 1)) ||
@@ -35,11 +40,10 @@ static struct unspool_answer *place_of_answer(const struct code *code, const str
     uint64_t hash = 0;
     for (int i = 0; i < 5; i++)
         hash = (hash ^ question->words[i]) * 0x9e3779b97f4a7c15u;
-    return &code->unwinder->cache->answer[hash >> 32 & (UNSPOOL_CACHE_ANSWERS - 1)];
-}
-
-static bool is_answered(const struct unspool_answer *answer, const struct question *question) {
-    return answer && memcmp(answer->question, question->words, sizeof question->words) == 0;
+    uint64_t place = hash >> 32 & (UNSPOOL_CACHE_ANSWERS - 1);
+    struct unspool_answer *first = &code->unwinder->cache->answer[place];
+    struct unspool_answer *second = &code->unwinder->cache->answer[place ^ 1];
+    return first->question[0] == 0 || is_answered(first, question) ? first : second;
 }
 
 static void keep(const struct code *code, struct unspool_answer *answer, const struct question *question,

@@ -1,14 +1,14 @@
 /*
  * walk.c: from one frame to its caller, and from there to a whole stack.
  *
- * The main path is take_step: look up the rule, compute the CFA, read return address and fp. What a
+ * The main path is step_once: look up the rule, compute the CFA, read return address and fp. What a
  * rule can't say goes to exact.c, where no rule is to fallback.c.
  */
 #include "walk.h"
 #include "analysis.h"
 #include "cfi_program.h"
 #include "exact.h"
-#include "rule_cache.h"
+#include "ordinary_step.h"
 
 /* A handler returns to code that nothing called: what stands before it, perhaps in another function or
  * in no module at all, says nothing about it. */
@@ -66,7 +66,7 @@ static inline const struct rule *find_rule(const struct code *code, const struct
             return unpacked;
         }
         if (entry)
-            return (const struct rule *)(uintptr_t)entry;
+            return rule_of_entry(entry);
     }
     return look_up_rule(code, frame);
 }
@@ -352,7 +352,7 @@ static enum unspool_end end_without_code(const struct code *code, const struct f
 }
 
 /* The step from a frame to its caller. Whether the caller's pc is mapped shows at the next step. */
-static inline enum step_result take_step(const struct code *code, struct frame *frame, struct step *step) {
+static inline enum step_result step_once(const struct code *code, struct frame *frame, struct step *step) {
     struct rule unpacked;
     const struct rule *rule = find_rule(code, frame, &unpacked);
     const uint8_t special =
@@ -376,70 +376,68 @@ static inline enum step_result take_step(const struct code *code, struct frame *
     return result;
 }
 
-/* Steps that are ordinary: a rule is cached, and it does with sp, fp and words of the stack at hand. Nearly
- * all are when many stacks are walked, so this is take_step for them, made short. Returns true when the stack
- * ends at its root. */
+enum step_result take_step(const struct code *code, struct frame *frame, struct step *step) {
+    return step_once(code, frame, step);
+}
+
+/* Takes ordinary steps as long as there are some, which is step_once for them, made short. Returns true when
+ * the stack ends at its root. */
 static bool walk_by_cache(const struct code *code, struct frame *frame, struct unspool_stack *stack) {
     const struct unspool_cache *cache = code->unwinder->cache;
-    const struct unspool_region *copy = &code->memory->stack;
-    uint64_t places = copy->size < sizeof(uint64_t) ? 0 : copy->size - sizeof(uint64_t) + 1; /* of words */
-    if (!cache || frame->all || (frame->is_interrupted && code->unwinder->arch == UNSPOOL_AARCH64))
+    if (!cache || !may_be_ordinary(code->unwinder->arch, &code->memory->stack, frame))
         return false;
-    uint64_t pc = frame->pc, sp = frame->sp, fp = frame->fp, count = stack->count;
-    uint64_t popped_below = frame->is_interrupted ? sp : 0, entry; /* see is_popped */
-    bool fp_is_known = frame->fp_is_known, is_caller = !frame->is_interrupted;
-    while (entry = cached_rule(cache, pc - is_caller), is_packed(entry) && count < stack->capacity) {
-        const struct rule rule = unpack_rule(entry);
-        bool is_by_fp = RULE_CFA_BASE(&rule) == UNSPOOL_CFA_FP;
-        uint64_t cfa = (is_by_fp ? fp : sp) + (uint64_t)(int64_t)rule.cfa_offset;
-        uint64_t fp_address = cfa + (uint64_t)((int64_t)rule.fp_slot * SLOT_SIZE);
-        uint64_t ra_at = cfa - copy->address + (uint64_t)((int64_t)rule.ra_slot * SLOT_SIZE);
-        bool fp_is_popped = RULE_FP(&rule) == UNSPOOL_SAVED_AT_CFA && fp_address < popped_below;
-        bool fp_is_saved = RULE_FP(&rule) == UNSPOOL_SAVED_AT_CFA && !fp_is_popped;
-        uint64_t fp_at = fp_is_saved ? fp_address - copy->address : ra_at;
-        if ((is_by_fp && !fp_is_known) || cfa <= sp || ra_at >= places || fp_at >= places)
-            break;
-        memcpy(&pc, copy->bytes + ra_at, sizeof pc);
-        if (fp_is_saved)
-            memcpy(&fp, copy->bytes + fp_at, sizeof fp);
-        pc = strip_pac(code->unwinder, pc);
-        sp = cfa;
-        fp_is_known = fp_is_saved || (fp_is_known && RULE_FP(&rule) != UNSPOOL_SAVED_UNKNOWN);
-        popped_below = 0;
+    const struct stack_view view = view_stack(&code->memory->stack);
+    struct ordinary_frame at = {.sp = frame->sp, .fp = frame->fp};
+    uint64_t pc = frame->pc, count = stack->count, entry;
+    bool is_caller = !frame->is_interrupted;
+    while (entry = cached_rule(cache, pc - is_caller),
+           look_ahead(entry, &view, &at) && count < stack->capacity) {
+        pc = strip_pac(code->unwinder, take_ordinary_step(&at));
         is_caller = true;
         stack->addresses[count] = pc;
         stack->how[count++] = UNSPOOL_HOW_CFI;
     }
     if (is_caller)
-        *frame = (struct frame){.pc = pc, .sp = sp, .fp = fp, .lr = frame->lr, .fp_is_known = fp_is_known};
+        *frame = (struct frame){.pc = pc, .sp = at.sp, .fp = at.fp, .lr = frame->lr, .fp_is_known = true};
     stack->count = count;
-    return is_caller && entry && !is_packed(entry) &&
-           ((const struct rule *)(uintptr_t)entry)->flags == UNSPOOL_ROW_END;
+    return is_caller && ends_stack(entry);
 }
 
-/* Walks until the stack ends: STEP_END; or STEP_NEEDS_REGISTERS, and nothing is lost by starting again. */
-static enum step_result walk_frames(const struct code *code, struct frame *frame,
-                                    struct unspool_stack *stack) {
-    struct step step = {.how = UNSPOOL_HOW_INTERRUPTED};
-    stack->count = 0;
-    enum step_result result = STEP_CALLER;
-    while (result == STEP_CALLER) {
-        if (stack->count == stack->capacity) {
-            stack->end = UNSPOOL_END_DEPTH_LIMIT;
-            return STEP_END;
-        }
-        stack->addresses[stack->count] = frame->pc;
-        stack->how[stack->count++] = step.how;
-        if (walk_by_cache(code, frame, stack)) {
-            stack->end = UNSPOOL_END_ROOT;
-            return STEP_END;
-        }
-        result = take_step(code, frame, &step);
-    }
-    stack->end = step.end;
-    if (result == STEP_END && stack->count > 1 && !frame->is_interrupted && !look_up_rule(code, frame))
+void finish_stack(const struct code *code, const struct frame *frame, const struct step *step,
+                  struct unspool_stack *stack) {
+    stack->end = step->end;
+    if (stack->count > 1 && !frame->is_interrupted && !look_up_rule(code, frame))
         stack->count--; /* what is no code is no frame */
-    return result;
+}
+
+uint64_t look_up_entry(const struct code *code, const struct frame *frame) {
+    look_up_rule(code, frame);
+    return cached_rule(code->unwinder->cache, lookup_address(frame));
+}
+
+static void add_frame(struct unspool_stack *stack, uint64_t pc, uint8_t how) {
+    stack->addresses[stack->count] = pc;
+    stack->how[stack->count++] = how;
+}
+
+/* Goes on from the stack's last frame, to the stack's end (STEP_END) or until there are `enough` frames
+ * (STEP_CALLER). STEP_NEEDS_REGISTERS: the last frame needs them. */
+static enum step_result walk_on(const struct code *code, struct frame *frame, struct unspool_stack *stack,
+                                uint64_t enough) {
+    struct step step = {0};
+    while (stack->count < enough) {
+        if (walk_by_cache(code, frame, stack))
+            return stack->end = UNSPOOL_END_ROOT, STEP_END;
+        enum step_result result = step_once(code, frame, &step);
+        if (result == STEP_END)
+            finish_stack(code, frame, &step, stack);
+        if (result != STEP_CALLER)
+            return result;
+        if (stack->count == stack->capacity)
+            return stack->end = UNSPOOL_END_DEPTH_LIMIT, STEP_END;
+        add_frame(stack, frame->pc, step.how);
+    }
+    return STEP_CALLER;
 }
 
 void unspool_walk(const struct unspool_unwinder *unwinder, const struct unspool_registers *registers,
@@ -447,12 +445,25 @@ void unspool_walk(const struct unspool_unwinder *unwinder, const struct unspool_
     const struct code code = {unwinder, memory};
     struct frame frame = {0};
     set_frame(unwinder->arch, registers, &frame);
-    if (walk_frames(&code, &frame, stack) != STEP_NEEDS_REGISTERS)
+    stack->count = 0;
+    stack->end = UNSPOOL_END_DEPTH_LIMIT;
+    if (stack->capacity == 0)
         return;
-    struct unspool_registers all = *registers; /* once more, with every register */
-    frame.all = &all;
-    set_frame(unwinder->arch, registers, &frame);
-    walk_frames(&code, &frame, stack);
+    add_frame(stack, frame.pc, UNSPOOL_HOW_INTERRUPTED);
+    struct unspool_registers all = *registers; /* of `kept`, the stack's last frame when there were so many */
+    struct frame kept = frame;
+    uint64_t count = stack->count;
+    while (walk_on(&code, &frame, stack, UINT64_MAX) == STEP_NEEDS_REGISTERS) {
+        uint64_t enough = stack->count + 1;
+        stack->count = count; /* once more from there, with every register, as far as that is needed */
+        frame = kept;
+        frame.all = &all;
+        if (walk_on(&code, &frame, stack, enough) != STEP_CALLER)
+            return;
+        frame.all = NULL;
+        kept = frame;
+        count = stack->count;
+    }
 }
 
 int unspool_step(const struct unspool_unwinder *unwinder, struct unspool_registers *registers,
@@ -462,7 +473,7 @@ int unspool_step(const struct unspool_unwinder *unwinder, struct unspool_registe
     struct frame frame = {.all = &all};
     struct step step = {0};
     set_frame(unwinder->arch, registers, &frame);
-    enum step_result result = take_step(&code, &frame, &step);
+    enum step_result result = step_once(&code, &frame, &step);
     if (result == STEP_CALLER && !frame.is_interrupted && !look_up_rule(&code, &frame))
         result = end_stack(&step, end_without_code(&code, &frame));
     *how = step.how;

@@ -93,6 +93,17 @@ enum step_result step_without_rule(const struct code *code, const struct unspool
 /* fallback.c: where the file does not describe a frame: a leaf that a direct call proves, or nothing. */
 enum step_result step_by_proof(const struct code *code, struct frame *frame, struct step *step);
 
+/* walk.c: the step from a frame to its caller. Whether the caller's pc is mapped shows at the next step. */
+enum step_result take_step(const struct code *code, struct frame *frame, struct step *step);
+
+/* walk.c: looks a frame's rule up in the tables, has it cached, and returns what rule_cache.h keeps of it; 0: it
+ * may not be cached. */
+uint64_t look_up_entry(const struct code *code, const struct frame *frame);
+
+/* walk.c: after STEP_END from the frame that was added last: how the stack ends. */
+void finish_stack(const struct code *code, const struct frame *frame, const struct step *step,
+                  struct unspool_stack *stack);
+
 /* walk.c: the step that a row's rule says. */
 enum step_result step_as_row_says(const struct code *code, const struct rule *rule, struct frame *frame,
                                   struct step *step);

@@ -206,6 +206,11 @@ static inline void expect_walk(struct process *p, uint32_t end, const struct exp
     p->unwinder.cache = &cache;
     expect_stack(p, end, frames, count, MOST_FRAMES);
     expect_stack(p, end, frames, count, MOST_FRAMES);
+    for (int warm = 0; warm < 2 && fits_a_batch(p); warm++) {
+        if (!warm)
+            unspool_cache_clear(&cache);
+        expect_batch(p, end, frames, count);
+    }
     p->unwinder.cache = NULL;
     for (uint64_t limit = 0; limit < count; limit++)
         expect_stack(p, UNSPOOL_END_DEPTH_LIMIT, frames, limit, limit);

@@ -4,14 +4,19 @@
  */
 #include "process.h"
 
-enum { SAMPLES = 40, MOST = 12 };
+/* More samples than are walked at one time; most have up to MOST frames, some many more. */
+enum { SAMPLES = 200, MOST = 12, DEEP = 150, TOTAL = SAMPLES * 2 * MOST };
 
 static struct process p;
 static uint64_t registers[SAMPLES][4];
 static uint64_t stack_offsets[SAMPLES + 1];
-static uint64_t words[SAMPLES * MOST];
+static uint64_t words[TOTAL];
 
-/* Sample i: i % MOST + 1 frames of a function with CFA = sp + 8 (aarch64: a frame of 8 bytes, too), cut
+static uint64_t depth(uint64_t i) {
+    return i % 27 == 5 ? DEEP - 20 + i / 4 : i % MOST + 1;
+}
+
+/* Sample i: depth(i) frames of a function with CFA = sp + 8 (aarch64: a frame of 8 bytes, too), cut
  * by the root, by a bad return address, or by the end of its stack copy: the next one's follows at once. */
 static void begin(uint32_t arch) {
     bool is_aarch64 = arch == UNSPOOL_AARCH64;
@@ -22,7 +27,7 @@ static void begin(uint32_t arch) {
     compile_process(&p);
     uint64_t word = 0;
     for (uint64_t i = 0; i < SAMPLES; i++) {
-        uint64_t frames = i % MOST + 1;
+        uint64_t frames = depth(i);
         const uint64_t last[] = {CODE_AT + 0x1010, 0x4cd, CODE_AT + 0x1110};
         stack_offsets[i] = 8 * word;
         for (uint64_t k = 0; k < frames; k++)
@@ -42,8 +47,8 @@ static uint32_t expected_end(uint64_t i) {
 }
 
 struct result {
-    uint64_t addresses[SAMPLES * (MOST + 2)], offsets[SAMPLES + 1];
-    uint8_t how[SAMPLES * (MOST + 2)], ends[SAMPLES];
+    uint64_t addresses[TOTAL], offsets[SAMPLES + 1];
+    uint8_t how[TOTAL], ends[SAMPLES];
 };
 
 static struct unspool_batch batch_into(struct result *result, uint64_t capacity, uint64_t depth_limit) {
@@ -100,18 +105,18 @@ static void a_batch_is_what_single_walks_are(void) {
     static struct unspool_cache cache;
     for (uint32_t arch = UNSPOOL_X86_64; arch <= UNSPOOL_AARCH64; arch++) {
         begin(arch);
-        walk_singly(&singly, MOST + 2);
+        walk_singly(&singly, 2 * DEEP);
         for (uint64_t i = 0; i < SAMPLES; i++) {
             CHECK_EQUAL(singly.ends[i], expected_end(i));
-            CHECK_EQUAL(singly.offsets[i + 1] - singly.offsets[i], i % MOST + (i % 3 == 1 ? 1 : 2));
+            CHECK_EQUAL(singly.offsets[i + 1] - singly.offsets[i], depth(i) + (i % 3 == 1 ? 0 : 1));
         }
-        struct unspool_batch batch = batch_into(&batched, SAMPLES * (MOST + 2), MOST + 2);
+        struct unspool_batch batch = batch_into(&batched, TOTAL, 2 * DEEP);
         CHECK_EQUAL(unspool_walk_many(&p.unwinder, &batch, 0), SAMPLES);
         expect_same(&batched, &singly);
         unspool_cache_clear(&cache);
         p.unwinder.cache = &cache;
         for (int warm = 0; warm < 2; warm++) {
-            batch = batch_into(&batched, SAMPLES * (MOST + 2), MOST + 2);
+            batch = batch_into(&batched, TOTAL, 2 * DEEP);
             CHECK_EQUAL(unspool_walk_many(&p.unwinder, &batch, 0), SAMPLES);
             expect_same(&batched, &singly);
         }
@@ -120,8 +125,8 @@ static void a_batch_is_what_single_walks_are(void) {
 
 static void a_batch_begins_where_the_last_one_ended(void) {
     begin(UNSPOOL_X86_64);
-    walk_singly(&singly, MOST + 2);
-    struct unspool_batch batch = batch_into(&batched, SAMPLES * (MOST + 2), MOST + 2);
+    walk_singly(&singly, 2 * DEEP);
+    struct unspool_batch batch = batch_into(&batched, TOTAL, 2 * DEEP);
     for (uint64_t done = 0, count = 1; done < SAMPLES; count += 3) {
         batch.count = done + count < SAMPLES ? done + count : SAMPLES;
         done = unspool_walk_many(&p.unwinder, &batch, done);
@@ -135,12 +140,12 @@ static void a_batch_begins_where_the_last_one_ended(void) {
 /* The room grows only when a sample does not fit; nothing is walked half, lost, or written beyond. */
 static void room_that_runs_out(void) {
     begin(UNSPOOL_AARCH64);
-    walk_singly(&singly, MOST + 2);
+    walk_singly(&singly, 2 * DEEP);
     for (uint64_t step = 1; step < 2 * MOST; step += 5) {
-        struct unspool_batch batch = batch_into(&batched, 0, MOST + 2);
+        struct unspool_batch batch = batch_into(&batched, 0, 2 * DEEP);
         uint64_t done = 0;
-        while (done < SAMPLES && batch.capacity < SAMPLES * (MOST + 2)) {
-            uint64_t before = batch.capacity < SAMPLES * (MOST + 2) ? batched.addresses[batch.capacity] : 0;
+        while (done < SAMPLES && batch.capacity < TOTAL) {
+            uint64_t before = batch.capacity < TOTAL ? batched.addresses[batch.capacity] : 0;
             uint64_t next = unspool_walk_many(&p.unwinder, &batch, done);
             CHECK_EQUAL(batched.addresses[batch.capacity], before);
             CHECK(next >= done);
@@ -158,7 +163,7 @@ static void the_depth_limit_is_an_end_of_its_own(void) {
     begin(UNSPOOL_X86_64);
     for (uint64_t limit = 0; limit < MOST + 2; limit++) {
         walk_singly(&singly, limit);
-        struct unspool_batch batch = batch_into(&batched, SAMPLES * (MOST + 2), limit);
+        struct unspool_batch batch = batch_into(&batched, TOTAL, limit);
         CHECK_EQUAL(unspool_walk_many(&p.unwinder, &batch, 0), SAMPLES);
         expect_same(&batched, &singly);
         CHECK_EQUAL(batched.ends[9], limit < 11 ? UNSPOOL_END_DEPTH_LIMIT : UNSPOOL_END_ROOT);
@@ -170,7 +175,7 @@ static void samples_without_stack_bytes(void) {
     begin(UNSPOOL_X86_64);
     for (uint64_t i = 0; i <= SAMPLES; i++)
         stack_offsets[i] = 0;
-    struct unspool_batch batch = batch_into(&batched, SAMPLES * (MOST + 2), MOST);
+    struct unspool_batch batch = batch_into(&batched, TOTAL, MOST);
     CHECK_EQUAL(unspool_walk_many(&p.unwinder, &batch, 0), SAMPLES);
     for (uint64_t i = 0; i < SAMPLES; i++) {
         CHECK_EQUAL(batched.offsets[i + 1], i + 1);

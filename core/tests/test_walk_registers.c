@@ -115,6 +115,26 @@ static void every_callee_saved_register_two_frames_up(void) {
     }
 }
 
+/* An ordinary frame between two that need one each, both saved by the interrupted one. */
+static void two_registers_at_two_depths(void) {
+    for (uint32_t arch = UNSPOOL_X86_64; arch <= UNSPOOL_AARCH64; arch++) {
+        bool is_aarch64 = arch == UNSPOOL_AARCH64;
+        uint8_t first = begin(arch), second = is_aarch64 ? X20 : R12, ra = is_aarch64 ? X30 : RIP;
+        function(&p, 0x1140, 0x40, CFI(DEF_CFA_OFFSET(0x10), OFFSET(ra, 1)));
+        function(&p, 0x1180, 0x40, CFI(DEF_CFA(second, 16), OFFSET(ra, 1)));
+        interrupted_function(CFI(OFFSET(first, 3), OFFSET(second, 4)));
+        put(&p, STACK_AT + 8, CFA_REGISTER_VALUE);
+        put(&p, STACK_AT, STACK_AT + 0x100);
+        put(&p, STACK_AT + 0x88, CODE_AT + 0x1150);
+        put(&p, STACK_AT + 0x98, CODE_AT + 0x1190);
+        put(&p, STACK_AT + 0x108, CODE_AT + 0x1020);
+        expect_walk(&p, UNSPOOL_END_ROOT,
+                    FRAMES({CODE_AT + 0x1208, INTERRUPTED}, {CODE_AT + 0x1110, BY_CFI},
+                           {CODE_AT + 0x1150, EXACTLY}, {CODE_AT + 0x1190, BY_CFI},
+                           {CODE_AT + 0x1020, EXACTLY}));
+    }
+}
+
 /* r10 is not preserved by calls, so it is known in the interrupted frame only. */
 static void a_caller_saved_register(void) {
     begin_process(&p, UNSPOOL_X86_64);
@@ -216,6 +236,7 @@ int main(void) {
     RUN(a_register_that_is_lost);
     RUN(a_register_whose_slot_is_unreadable);
     RUN(every_callee_saved_register_two_frames_up);
+    RUN(two_registers_at_two_depths);
     RUN(a_caller_saved_register);
     RUN(exact_frames_hand_registers_on);
     RUN(a_restored_lr_is_no_return_address);

@@ -19,7 +19,7 @@ from unspool.capture.memory_map import MemoryMap
 
 ROOT = Path(__file__).parents[2]
 STACK_SIZE = 32768  # of a workspace
-WORKSPACES, WORKSPACE_SIZE = 128, 204800
+WORKSPACES, WORKSPACE_SIZE = 128, 270336
 
 COMPILERS = {"gcc": platform.machine(), "clang-19": platform.machine(), "aarch64-linux-gnu-gcc": "aarch64"}
 

@@ -39,7 +39,7 @@
 #define SESSION_MODULES 4096 /* executable mappings of one process */
 #define SESSION_MODULE_BUFFERS 4
 #define SESSION_WORKSPACES 128 /* handlers that may run at one time in one process */
-#define SESSION_WORKSPACE_SIZE 204800u
+#define SESSION_WORKSPACE_SIZE 270336u
 #define SESSION_REFUSALS 64
 #define SESSION_AREAS_OFFSET SESSION_ALIGNMENT
 #define SESSION_LEAST_RING 131072u /* ring_size: a power of two in these bounds */

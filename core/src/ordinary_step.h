@@ -1,0 +1,65 @@
+/*
+ * ordinary_step.h: the step that nearly all frames take: its rule is cached whole, and does with sp, fp and
+ * words of the stack at hand.
+ *
+ * It has two halves, so that who walks several stacks can have the words of one fetched while others take
+ * their steps: look_ahead finds out where they are, take_ordinary_step reads them. What either can't do is
+ * left to take_step (walk.c), whose results are the same. Async-signal-safe.
+ */
+#ifndef UNSPOOL_ORDINARY_STEP_H
+#define UNSPOOL_ORDINARY_STEP_H
+
+#include "rule_cache.h"
+
+/* The stack at hand, in the way that costs fewest instructions. */
+struct stack_view {
+    uint64_t to_bytes;        /* from an address on the stack to where its bytes are, by addition */
+    uint64_t address, places; /* a word begins at address + n, n < places */
+};
+
+static inline struct stack_view view_stack(const struct unspool_region *stack) {
+    return (struct stack_view){
+        .to_bytes = (uintptr_t)stack->bytes - stack->address,
+        .address = stack->address,
+        .places = stack->size < sizeof(uint64_t) ? 0 : stack->size - sizeof(uint64_t) + 1,
+    };
+}
+
+/* A frame whose fp is known, and which is no interrupted one, but for those of x86_64 where the bytes begin
+ * at sp: then no slot that an epilogue has popped (is_popped in walk.c) can be taken for one. */
+struct ordinary_frame {
+    uint64_t sp, fp;
+    uint64_t cfa;
+    const void *pc_from, *fp_from; /* the caller's */
+};
+
+static inline bool may_be_ordinary(uint32_t arch, const struct unspool_region *stack,
+                                   const struct frame *frame) {
+    return frame->fp_is_known && !frame->all &&
+           (!frame->is_interrupted || (arch == UNSPOOL_X86_64 && stack->address == frame->sp));
+}
+
+/* False: the step is not ordinary. Without branches, since what rules say changes from frame to frame. */
+static inline bool look_ahead(uint64_t entry, const struct stack_view *view, struct ordinary_frame *frame) {
+    uint64_t base = entry & PACKED_CFA_BY_FP ? frame->fp : frame->sp;
+    uint64_t cfa = base + (uint64_t)(int64_t)(int32_t)entry;
+    uint64_t pc_address = cfa + (uint64_t)((int64_t)(int8_t)(entry >> 48) * SLOT_SIZE);
+    uint64_t fp_address = cfa + (uint64_t)((int64_t)(int16_t)(entry >> 32) * SLOT_SIZE);
+    frame->cfa = cfa;
+    frame->pc_from = (const void *)(uintptr_t)(pc_address + view->to_bytes);
+    const void *fp_from = (const void *)(uintptr_t)(fp_address + view->to_bytes);
+    frame->fp_from = entry & PACKED_FP_IS_SAVED ? fp_from : &frame->fp;
+    return is_packed(entry) & (cfa > frame->sp) & (pc_address - view->address < view->places) &
+           (fp_address - view->address < view->places);
+}
+
+/* After look_ahead: the frame becomes its caller, whose pc is returned, as it lies there. */
+static inline uint64_t take_ordinary_step(struct ordinary_frame *frame) {
+    uint64_t pc;
+    memcpy(&pc, frame->pc_from, sizeof pc);
+    memcpy(&frame->fp, frame->fp_from, sizeof frame->fp);
+    frame->sp = frame->cfa;
+    return pc;
+}
+
+#endif
