@@ -48,10 +48,17 @@ static inline uint64_t cache_slot(uint64_t lookup) {
     return lookup * 0x9e3779b97f4a7c15u >> 51; /* 8,192 entries */
 }
 
-/* The packed rule or the pointer that is kept for a lookup address, or 0. */
+/* What is kept for a lookup address, or 0. */
 static inline uint64_t cached_rule(const struct unspool_cache *cache, uint64_t lookup) {
     uint64_t slot = cache_slot(lookup);
-    return cache->entry[slot].rule & -(uint64_t)(cache->entry[slot].address == lookup); /* without a branch */
+    return cache->entry[slot].address == lookup ? cache->entry[slot].rule : 0;
+}
+
+/* The same without a branch: for whom a wrong guess of the processor costs more than to wait for the answer.
+ */
+static inline uint64_t cached_rule_unguessed(const struct unspool_cache *cache, uint64_t lookup) {
+    uint64_t slot = cache_slot(lookup);
+    return cache->entry[slot].rule & -(uint64_t)(cache->entry[slot].address == lookup);
 }
 
 /* True when a caller with such an entry is the stack's last frame. */

@@ -8,7 +8,7 @@
 #include "analysis.h"
 #include "cfi_program.h"
 #include "exact.h"
-#include "ordinary_step.h"
+#include "rule_cache.h"
 
 /* A handler returns to code that nothing called: what stands before it, perhaps in another function or
  * in no module at all, says nothing about it. */
@@ -380,25 +380,42 @@ enum step_result take_step(const struct code *code, struct frame *frame, struct 
     return step_once(code, frame, step);
 }
 
-/* Takes ordinary steps as long as there are some, which is step_once for them, made short. Returns true when
- * the stack ends at its root. */
+/* Steps that are ordinary: a rule is cached, and it does with sp, fp and words of the stack at hand. This is
+ * step_once for them, made short; ordinary_step.h has them for who walks many stacks, for whom the processor
+ * need not guess what comes next. Returns true when the stack ends at its root. */
 static bool walk_by_cache(const struct code *code, struct frame *frame, struct unspool_stack *stack) {
     const struct unspool_cache *cache = code->unwinder->cache;
-    if (!cache || !may_be_ordinary(code->unwinder->arch, &code->memory->stack, frame))
+    const struct unspool_region *copy = &code->memory->stack;
+    uint64_t places = copy->size < sizeof(uint64_t) ? 0 : copy->size - sizeof(uint64_t) + 1; /* of words */
+    if (!cache || frame->all || (frame->is_interrupted && code->unwinder->arch == UNSPOOL_AARCH64))
         return false;
-    const struct stack_view view = view_stack(&code->memory->stack);
-    struct ordinary_frame at = {.sp = frame->sp, .fp = frame->fp};
-    uint64_t pc = frame->pc, count = stack->count, entry;
-    bool is_caller = !frame->is_interrupted;
-    while (entry = cached_rule(cache, pc - is_caller),
-           look_ahead(entry, &view, &at) && count < stack->capacity) {
-        pc = strip_pac(code->unwinder, take_ordinary_step(&at));
+    uint64_t pc = frame->pc, sp = frame->sp, fp = frame->fp, count = stack->count;
+    uint64_t popped_below = frame->is_interrupted ? sp : 0, entry; /* see is_popped */
+    bool fp_is_known = frame->fp_is_known, is_caller = !frame->is_interrupted;
+    while (entry = cached_rule(cache, pc - is_caller), is_packed(entry) && count < stack->capacity) {
+        const struct rule rule = unpack_rule(entry);
+        bool is_by_fp = RULE_CFA_BASE(&rule) == UNSPOOL_CFA_FP;
+        uint64_t cfa = (is_by_fp ? fp : sp) + (uint64_t)(int64_t)rule.cfa_offset;
+        uint64_t fp_address = cfa + (uint64_t)((int64_t)rule.fp_slot * SLOT_SIZE);
+        uint64_t ra_at = cfa - copy->address + (uint64_t)((int64_t)rule.ra_slot * SLOT_SIZE);
+        bool fp_is_popped = RULE_FP(&rule) == UNSPOOL_SAVED_AT_CFA && fp_address < popped_below;
+        bool fp_is_saved = RULE_FP(&rule) == UNSPOOL_SAVED_AT_CFA && !fp_is_popped;
+        uint64_t fp_at = fp_is_saved ? fp_address - copy->address : ra_at;
+        if ((is_by_fp && !fp_is_known) || cfa <= sp || ra_at >= places || fp_at >= places)
+            break;
+        memcpy(&pc, copy->bytes + ra_at, sizeof pc);
+        if (fp_is_saved)
+            memcpy(&fp, copy->bytes + fp_at, sizeof fp);
+        pc = strip_pac(code->unwinder, pc);
+        sp = cfa;
+        fp_is_known |= fp_is_saved;
+        popped_below = 0;
         is_caller = true;
         stack->addresses[count] = pc;
         stack->how[count++] = UNSPOOL_HOW_CFI;
     }
     if (is_caller)
-        *frame = (struct frame){.pc = pc, .sp = at.sp, .fp = at.fp, .lr = frame->lr, .fp_is_known = true};
+        *frame = (struct frame){.pc = pc, .sp = sp, .fp = fp, .lr = frame->lr, .fp_is_known = fp_is_known};
     stack->count = count;
     return is_caller && ends_stack(entry);
 }

@@ -96,8 +96,8 @@ enum step_result step_by_proof(const struct code *code, struct frame *frame, str
 /* walk.c: the step from a frame to its caller. Whether the caller's pc is mapped shows at the next step. */
 enum step_result take_step(const struct code *code, struct frame *frame, struct step *step);
 
-/* walk.c: looks a frame's rule up in the tables, has it cached, and returns what rule_cache.h keeps of it; 0: it
- * may not be cached. */
+/* walk.c: looks a frame's rule up in the tables, has it cached, and returns what rule_cache.h keeps of it; 0:
+ * it may not be cached. */
 uint64_t look_up_entry(const struct code *code, const struct frame *frame);
 
 /* walk.c: after STEP_END from the frame that was added last: how the stack ends. */

@@ -176,7 +176,7 @@ static bool begin_lane(struct lanes *lanes, const struct unspool_batch *batch, u
 static inline bool step_lane(const struct unspool_cache *cache, uint64_t address_mask, struct lane *lane) {
     uint64_t pc = take_ordinary_step(&lane->at) & address_mask;
     *lane->next++ = pc;
-    return expect_ordinary_step(cached_rule(cache, pc - 1), lane);
+    return expect_ordinary_step(cached_rule_unguessed(cache, pc - 1), lane);
 }
 
 /* After an ordinary step, where the next one is not, or may not be. */

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { HUGE_PAGE = 2 << 20 };
+
 struct reader {
     const uint8_t *at;
 };
@@ -44,16 +46,31 @@ static void read_module(struct reader *reader, struct module *module) {
     }
 }
 
-static struct samples load(const char *path) {
-    struct samples samples = {0};
+/* A file in memory of its own, in huge pages if they can be had: as NumPy's arrays, in which `unspool import`
+ * has stack copies. */
+static const uint8_t *read_file(const char *path) {
     struct stat status;
     int file = open(path, O_RDONLY);
     if (file < 0 || fstat(file, &status))
         abort();
-    void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
-    struct reader reader = {bytes};
-    if (bytes == MAP_FAILED)
+    size_t size = (size_t)status.st_size, room = (size + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    uint8_t *bytes = aligned_alloc(HUGE_PAGE, room);
+    if (!bytes)
         abort();
+    madvise(bytes, room, MADV_HUGEPAGE);
+    for (size_t done = 0; done < size;) {
+        ssize_t got = read(file, bytes + done, size - done);
+        if (got <= 0)
+            abort();
+        done += (size_t)got;
+    }
+    close(file);
+    return bytes;
+}
+
+static struct samples load(const char *path) {
+    struct samples samples = {0};
+    struct reader reader = {read_file(path)};
     samples.module_count = number(&reader);
     samples.count = number(&reader);
     samples.modules = calloc(samples.module_count, sizeof *samples.modules);

@@ -6,7 +6,8 @@
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Module, Unwinder};
-use std::io::{BufRead, Write};
+use std::alloc::Layout;
+use std::io::{BufRead, Read, Write};
 use std::time::Instant;
 
 type Cache = CacheX86_64<MustNotAllocateDuringUnwind>;
@@ -15,6 +16,27 @@ type Walker = UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>;
 const EH_FRAME: u64 = 1;
 const TEXT: u64 = 3;
 const EH_FRAME_HDR: u64 = 4;
+
+const HUGE_PAGE: usize = 2 << 20;
+const MADV_HUGEPAGE: i32 = 14;
+
+extern "C" {
+    fn madvise(address: *mut u8, size: usize, advice: i32) -> i32;
+}
+
+/// A file in memory of its own, in huge pages if they can be had, as all walkers have it.
+fn read_file(path: &str) -> &'static [u8] {
+    let mut file = std::fs::File::open(path).expect("the samples can be read");
+    let size = file.metadata().unwrap().len() as usize;
+    let room = Layout::from_size_align(size.next_multiple_of(HUGE_PAGE), HUGE_PAGE).unwrap();
+    let bytes = unsafe {
+        let bytes = std::alloc::alloc(room);
+        madvise(bytes, room.size(), MADV_HUGEPAGE);
+        std::slice::from_raw_parts_mut(bytes, size)
+    };
+    file.read_exact(bytes).unwrap();
+    bytes
+}
 
 struct Reader {
     bytes: &'static [u8],
@@ -98,7 +120,7 @@ fn anonymous_kilobytes() -> i64 {
 
 fn main() {
     let path = std::env::args().nth(1).expect("framehop_walk FILE");
-    let mut reader = Reader { bytes: Vec::leak(std::fs::read(path).expect("the samples can be read")) };
+    let mut reader = Reader { bytes: read_file(&path) };
     let (module_count, count) = (reader.word(), reader.word());
     let modules: Vec<_> = (0..module_count).map(|_| read_module(&mut reader)).collect();
     let (registers, offsets) = (reader.words(4 * count), reader.words(count + 1));
