@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -221,6 +222,20 @@ def test_what_costs_no_sample_is_noted_and_interrupts_nobody(tmp_path: Path) -> 
     )
     assert "SIGPROF" not in result.errors
     assert result.query("SELECT text FROM problems WHERE text LIKE '%SIGPROF itself%'")
+
+
+def test_a_problem_of_many_processes_is_told_once(tmp_path: Path) -> None:
+    """With whose it is; of the program itself without."""
+    script = "import ctypes; ctypes.CDLL(None).prctl(22, 1, 0, 0, 0)"  # PR_SET_SECCOMP, SECCOMP_MODE_STRICT
+    strict = [sys.executable, "-c", script]  # the kernel ends it at once
+    result = record(tmp_path, ["sh", "-c", '"$@"; "$@"; exit 0', "sh", *strict])
+    (line,) = [line for line in result.errors.splitlines() if "seccomp" in line]
+    assert re.match(r"unspool: process \d+: the program has set a seccomp filter", line)
+    assert len(result.query("SELECT 1 FROM problems WHERE text LIKE '%seccomp%'")) == 2
+    (line,) = [
+        line for line in record(tmp_path, strict, name="own.unspool").errors.splitlines() if "seccomp" in line
+    ]
+    assert line.startswith("unspool: the program has set")
 
 
 def test_a_static_program_is_not_started_to_be_watched_from_inside(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ class Run:
     block: re.Pattern[str] | None = None
     renamings: Sequence[Renaming] = ()
     tally: Tally = field(default_factory=Tally)
+    _told: set[str] = field(default_factory=set)
     _failed: bool = False
     _interrupts: int = 0
     _is_recording: bool = True
@@ -117,7 +118,7 @@ class Run:
                     writer.add(happening)
                     self.tally.add(happening)
                     if isinstance(happening, Problem) and not happening.is_note:
-                        say(happening.text)
+                        self._tell(happening, pid)
                 self._is_recording = False
                 length = time.monotonic() - started
                 writer.set_meta({"seconds": str(round(length, 3)), **self._ending()})
@@ -132,6 +133,14 @@ class Run:
             say(f"nothing was recorded: {error.strerror or error}; choose another folder with -o")
         finally:
             self._is_recording, self._interrupts = False, 0
+
+    def _tell(self, problem: Problem, pid: int) -> None:
+        """Each problem once, however many processes have it, and whose it is if not the program's own: the
+        recording has them all."""
+        if problem.text not in self._told:
+            self._told.add(problem.text)
+            is_plain = problem.pid in (None, pid) or problem.text.startswith("process ")
+            say(problem.text if is_plain else f"process {problem.pid}: {problem.text}")
 
     def _happenings(self) -> Iterator[Happening]:
         """What happens, threads renamed, without what is blocked."""
