@@ -148,7 +148,7 @@ def record(program: RealProgram, ready: Ready, path: Path) -> int:
         process.wait(300)
     text = errors.read_text()
     times = TIMES.findall(text)
-    if not times or not path.exists():
+    if not times or not path.exists() or "unspool: no samples: " in text:
         raise RuntimeError(f"{program.name}: nothing was recorded: {text}")
     minutes_and_seconds = [float(number) for number in times[-1]]
     user, system = (60 * minutes_and_seconds[i] + minutes_and_seconds[i + 1] for i in (0, 2))
