@@ -317,20 +317,19 @@ static void walk(struct workspace *workspace, struct unspool_stack *stack, struc
 
 static void wake_reader(struct session_area *area, uint64_t used) {
     uint32_t wanted = 1;
-    if (used >= agent.ring_size / 4 && __atomic_load_n(&area->ring_wanted, __ATOMIC_RELAXED) &&
+    if (used >= agent.ring_size / 8 && __atomic_load_n(&area->ring_wanted, __ATOMIC_RELAXED) &&
         __atomic_compare_exchange_n(&area->ring_wanted, &wanted, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         ring_doorbell(agent.header);
 }
 
-/* How much of the stack is copied at most: as far as it is known to go, or as it can go below the thread
- * pointer, which libc keeps above the stack it made; else a usual size. A multiple of 8. */
+/* How much of the stack is copied at most: as far as it is known to go, or up to the thread pointer, which
+ * libc keeps above the stack it made, if that is near; else a usual size. A multiple of 8. */
 static uint32_t most_to_copy(const struct workspace *workspace, uint64_t sp) {
+    const uint64_t most = UNSPOOL_LARGEST_COPY - RED_ZONE;
     uint64_t end = known_stack_end(workspace->slot, sp), pointer = end ? end : thread_pointer();
-    uint64_t size = pointer > sp ? pointer - sp : USUAL_COPY;
-    if (!end && size > USUAL_COPY)
-        size = USUAL_COPY;
-    if (size > UNSPOOL_LARGEST_COPY - RED_ZONE)
-        size = UNSPOOL_LARGEST_COPY - RED_ZONE;
+    uint64_t size = pointer > sp ? pointer - sp : most + 1;
+    if (size > most)
+        size = end ? most : USUAL_COPY;
     return (uint32_t)(size + RED_ZONE + 7) & ~7u;
 }
 

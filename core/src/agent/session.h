@@ -107,7 +107,7 @@ struct session_header {
     uint8_t reserved2[48];
 
     /* At 192. A futex word that agents count up when something waits for the unspool process: a process has
-     * come, a ring is a quarter full, a program changed its mappings. See unspool_session_wait. */
+     * come, an eighth of a ring is full, a program changed its mappings. See unspool_session_wait. */
     uint32_t doorbell;
     uint32_t
         refusal_count; /* agents, by atomic addition: so many were told; entry n is at n % SESSION_REFUSALS */
@@ -276,7 +276,7 @@ struct session_area {
     uint64_t ring_head; /* agent, by compare-and-swap: where the next record is reserved */
     uint8_t reserved3[56];
     uint64_t ring_tail;   /* at 320; unspool, release: everything before was read, and is zero again */
-    uint32_t ring_wanted; /* unspool: 1 while it wants the doorbell when the ring is a quarter full; agents
+    uint32_t ring_wanted; /* unspool: 1 while it wants the doorbell when an eighth of the ring is full; agents
                              set it to 0 by compare-and-swap when they ring */
     uint8_t reserved4[52];
 
@@ -339,7 +339,7 @@ static_assert(sizeof(struct session_record) == 72, "layout");
 static_assert(2 * SESSION_LARGEST_RECORD <= SESSION_LEAST_RING, "an empty ring has room, padding included");
 
 /* A copy is left out where it would fill the ring further than this: samples have to fit. */
-#define SESSION_RING_FOR_COPIES(ring_size) ((ring_size) / 2)
+#define SESSION_RING_FOR_COPIES(ring_size) ((ring_size) / 4 * 3)
 
 static inline uint64_t session_area_size(uint64_t ring_size) {
     return sizeof(struct session_area) + ring_size;

@@ -15,12 +15,12 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unspool.capture.code_history import CodeHistory
 from unspool.capture.handler_check import HandlerCheck
 from unspool.capture.mapped_code import CodeFiles, MappedCode
-from unspool.capture.memory_map import MapEntry, MemoryMap
+from unspool.capture.memory_map import MemoryMap
+from unspool.capture.own_stacks import OwnStacks
 from unspool.capture.sample_buffer import SampleBuffer
 from unspool.capture.samples import (
     Happening,
@@ -41,6 +41,7 @@ from unspool.core_session import RingDamaged, RingSamples
 from unspool.unwind import StackEnd
 
 _MAP_SECONDS = 0.2  # between two readings of a process' memory map
+_NEW_STACK_SECONDS = 0.05  # at most until it is read, where a thread's stack is not in it
 _SECCOMP_SECONDS = 0.1  # between two looks for a filter that was set past libc
 _COST = 0.01  # of the time at most goes into reading it, however long it is
 _LEAST_SECONDS = 0.02
@@ -49,7 +50,7 @@ _FIRST_LIST_SECONDS = 1.0  # a program that starts waits so long for tables that
 _UNHEARD = 100_000_000  # ns of CPU time that a thread must have used to be missed
 _LARGEST_TIME = np.uint64(1 << 60)  # ns; what a program writes into its ring is not trusted
 _MOST_LOST = np.uint64(1 << 40)  # likewise; sums over many processes must fit into 63 bits
-_MOST_READS = 64  # at a time; a ring that is full takes a quarter of them
+_MOST_READS = 64  # at a time; a ring that is full takes a third of them
 _UNSEEN = "(ended threads)"  # what they used after they were last seen
 _LOST_WORDS = {
     LostReason.RING_FULL: "unspool did not get the CPU in time to take them; a lower rate (-r) helps",
@@ -107,6 +108,7 @@ class FollowedProcess:
         except OSError:
             self._watch.close()
             raise
+        self._stacks = OwnStacks(pid, area, self._triggers)
         self._handler_check = HandlerCheck(area, self._watch, self._triggers, rate)
         self._samples = SampleBuffer(pid, 1_000_000_000 // rate, memory.arch, memory.reader.copy_room)
         forked = area.field("origin") == Origin.FORK
@@ -127,7 +129,6 @@ class FollowedProcess:
         self._lost_seen = np.zeros(len(LostReason), np.int64)
         self._notes_seen = Note(0)
         self._problems_told: set[str] = set()
-        self._stacks: dict[int, tuple[int, int]] = {}
         self._base_time: dict[int, int] = {}  # CPU time that threads had used before they were recorded
         self._process_base = self._total_cpu_time = 0  # CPU time of the process: before it was recorded, last
         self._total_seen = 0  # CPU time of threads that have ended
@@ -263,6 +264,8 @@ class FollowedProcess:
         if self.area.field("state") == AreaState.RUNNING:  # by then the first thread has a timer
             for tid in self._without_trigger:
                 self._triggers.begin(tid, self._inner(tid))
+            if self.pid in self._without_trigger:
+                self._stacks.tell_main(self._map)
             self._without_trigger.clear()
         waiting = self._triggers.waiting()
         self._triggers.look(self._watch.cpu_times(waiting))
@@ -273,7 +276,7 @@ class FollowedProcess:
         yield ThreadEnded(self.pid, thread.tid, now)
         self._triggers.end(thread.tid)
         self._samples.clocks.end(thread.tid)
-        self._stacks.pop(thread.tid, None)
+        self._stacks.forget(thread.tid)
         self._base_time.pop(thread.tid, None)  # its id is another thread's from now on
 
     def _inner(self, tid: int) -> int:
@@ -365,7 +368,9 @@ class FollowedProcess:
         if self._outer:
             tids = np.array([self._outer.get(int(tid), int(tid)) for tid in tids], np.int64)
         self._samples.take(ring, tids, self._history.current, with_events=self._triggers.with_events)
-        self._tell_stacks(tids, ring.samples["sp"])
+        sps = dict(zip(tids.tolist(), ring.samples["sp"].tolist(), strict=True))
+        if not self._stacks.tell(sps, self._map):
+            self._next_map = min(self._next_map, time.monotonic() + _NEW_STACK_SECONDS)
         ends = ring.samples["end"]
         self._met_unknown |= bool((ends == StackEnd.UNMAPPED_PC).any())
         # A return address that is no code may be in a library that is new; or it is none, however often the
@@ -374,31 +379,6 @@ class FollowedProcess:
         if len(epochs) and int(epochs.max()) > self._unknown_epoch:
             self._unknown_epoch = int(epochs.max())
             self._met_unknown = True
-
-    def _tell_stacks(self, tids: NDArray[np.int64], sps: NDArray[np.uint64]) -> None:
-        """Agents read a thread's own stack directly, once they know where it is."""
-        for tid, sp in dict(zip(tids.tolist(), sps.tolist(), strict=True)).items():
-            start, end = self._stacks.get(tid, (0, 0))
-            if start <= sp < end:
-                continue
-            slot = self._triggers.slot_of(tid)
-            entry = self._map.find(sp)
-            if entry is None:
-                self._next_map = min(self._next_map, time.monotonic() + 0.05)
-            elif slot is not None and self._is_own_stack(tid, entry):
-                self._stacks[tid] = entry.start, entry.end
-                self.area.core.set_stack(slot, entry.start, entry.end, is_main=entry.path == "[stack]")
-
-    def _is_own_stack(self, tid: int, entry: MapEntry) -> bool:
-        """Memory of which a thread's own stack is made, and nothing that the program could unmap while the
-        thread lives: libc's stacks lie right above a guard, the main thread's has a name. Memory without
-        either may hold anything between a coroutine's stack and the thread's."""
-        if entry.path == "[stack]":
-            return True
-        guard = self._map.find(entry.start - 1)
-        is_anonymous = entry.permissions == "rw-p" and entry.inode == 0 and not entry.path
-        is_guarded = guard is not None and guard.permissions == "---p" and guard.inode == 0
-        return tid != self.pid and is_anonymous and is_guarded
 
     # ------------------------------------------------------------ memory map
 
