@@ -1,11 +1,10 @@
-"""Samples in libraries that were loaded a moment ago, of which nothing is in the cache: every stack is complete.
-Where others were unloaded meanwhile it may not be, but then it does not say so."""
+"""Samples in libraries that were loaded a moment ago, of which nothing is in the cache: every stack is
+complete. Where others were unloaded meanwhile it may not be, but then it does not say so."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.integration.recording import build, record
@@ -29,7 +28,8 @@ def libraries(folder: Path, source: str, count: int, *options: str) -> list[Path
 def stacks(profile: Profile) -> list[tuple[bool, list[str]]]:
     """Of each sample: whether it is complete, and the functions on its stack, innermost first."""
     found = []
-    for node, complete in zip(profile.sample_stack.tolist(), profile.sample_verdicts[0].tolist(), strict=True):
+    verdicts = profile.sample_verdicts[0].tolist()
+    for node, complete in zip(profile.sample_stack.tolist(), verdicts, strict=True):
         names = []
         while node >= 0:
             frame = profile.stack_frame[node]
