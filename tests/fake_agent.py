@@ -18,7 +18,7 @@ from unspool.core import ffi
 
 RING_HEAD = 256  # offset of session_area.ring_head
 _RECORD = struct.Struct("<IBBBBIIQQQQQQII")
-_SAMPLE, _TIMER = 2, 1
+_SAMPLE, _SAMPLE_AND_COPY, _TIMER = 2, 3, 1
 
 
 class FakeAgent:
@@ -70,15 +70,18 @@ class FakeAgent:
         flags: int = 0,
         epoch: int | None = None,
         system_time: int = 0,
+        copy: bytes = b"",
     ) -> None:
-        """Write one record; how: How | GUESS."""
-        size = -(-(_RECORD.size + 9 * len(addresses)) // 8) * 8
+        """Write one record; how: How | GUESS. copy: struct unspool_copy and what follows."""
+        size = -(-(_RECORD.size + 9 * len(addresses)) // 8) * 8 + len(copy)
         where = layout.AREA_SIZE + self._head % self._ring_size
+        kind = _SAMPLE_AND_COPY if copy else _SAMPLE
         record = _RECORD.pack(
-            *(size, _SAMPLE, end, flags, _TIMER, tid or threading.get_native_id(), len(addresses)),
+            *(size, kind, end, flags, _TIMER, tid or threading.get_native_id(), len(addresses)),
             *(time.monotonic_ns(), cpu_time, 0, 0, system_time, 0, epoch or self.epoch, 0),
         )
         frames = struct.pack(f"<{len(addresses)}Q", *addresses) + bytes(how)
-        self.memory[where + 4 : where + size] = (record[4:] + frames).ljust(size - 4, b"\0")
+        whole = (record + frames).ljust(size - len(copy), b"\0") + copy
+        self.memory[where + 4 : where + size] = whole[4:]
         self.memory[where : where + 4] = record[:4]
         self._head += size

@@ -9,7 +9,6 @@ the time, and no file says anything about it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,15 +34,14 @@ class CodeHistory:
         self._of_epoch: dict[int, int] = {}
         self._unloads: dict[int, int] = {0: 0}  # before the first list
         self._changes: dict[int, Ranges] = {}  # version -> what it changed
-        self._replacing: set[CodeRange] = set()
+        self.replacing: Ranges = []  # code of files where, at the reading before, other code was
 
     def update(self, mapped: MappedCode) -> CodeMap:
         """The map was read again. Returns that for samples up to now: the new map, and where it has nothing,
         the one before."""
-        self._replacing.clear()
+        self.replacing = _replacing(mapped.ranges, self.current.ranges)
         if mapped.ranges == self.current.ranges:
             return self._map
-        self._replacing.update(_replacing(mapped.ranges, self.current.ranges))
         changed = sorted((r[0], r[1]) for r in _file_code(self.current) ^ _file_code(mapped))
         self.version += 1
         if changed:
@@ -72,11 +70,6 @@ class CodeHistory:
         kept = [self._unloads.get(int(epoch)) == unloads for epoch in known]
         return np.array(kept, np.bool_)[inverse]
 
-    @property
-    def lasting(self) -> list[CodeRange]:
-        """The current code that was there already, or that lies where no code was at the reading before."""
-        return [r for r in self.current.ranges if r not in self._replacing]
-
     def outdated(self, epochs: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """bool[n]: code has come or gone since the lists of these epochs were read."""
         known, inverse = np.unique(epochs, return_inverse=True)
@@ -103,13 +96,17 @@ def _file_code(mapped: MappedCode) -> set[tuple[int, int, int, CodeFile]]:
     return {(r.start, r.end, r.image_base, r.file) for r in mapped.ranges if r.known is not None}
 
 
-def _replacing(new: list[CodeRange], old: list[CodeRange]) -> Iterator[CodeRange]:
+def _replacing(new: list[CodeRange], old: list[CodeRange]) -> Ranges:
     """Code of files that lies where other code was. Both lists are by address, and none overlap in them."""
+    found: Ranges = []
+    if new == old:
+        return found
     ends = [r.end for r in old]
     for r in new:
         below = old[bisect_right(ends, r.start) : bisect_left(old, r.end, key=lambda other: other.start)]
         if r.known is not None and any((o.image_base, o.file) != (r.image_base, r.file) for o in below):
-            yield r
+            found.append((r.start, r.end))
+    return found
 
 
 def _merged(new: list[CodeRange], old: list[CodeRange], arch: str) -> CodeMap:

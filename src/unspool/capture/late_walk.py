@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unspool.capture.code_history import CodeHistory, Ranges
 from unspool.capture.mapped_code import CodeRange
 from unspool.capture.samples import Flag, SampleBatch
 from unspool.core import RegisterValues
@@ -31,12 +32,14 @@ _ADDRESSES = np.uint64((1 << 48) - 1)  # aarch64: what is above may be a PAC
 
 @dataclass(slots=True)
 class _Group:
-    """Samples under one map, each with its copy. ranges: what code may be on their stacks. knows_all: the map
-    was read after the samples were taken, so that there is no other code."""
+    """Samples under one map, each with its copy. ranges: what code may be on their stacks. replacing: where
+    other code was when the map was read before. knows_all: the map was read after the samples were taken, so
+    that there is no other code."""
 
     batch: SampleBatch
     copies: list[bytes]
     ranges: list[CodeRange]
+    replacing: Ranges
     knows_all: bool
     deadline: float
 
@@ -58,13 +61,12 @@ class LateWalk:
         """Whether samples wait for tables."""
         return bool(self._groups)
 
-    def add(
-        self, batch: SampleBatch, copies: list[bytes], ranges: Sequence[CodeRange], *, knows_all: bool
-    ) -> None:
-        """Samples, and the copy of each one's stack. ranges: all code that was there, by address."""
-        touched = [ranges[i] for i in _touched(copies, ranges, self._arch)]
+    def add(self, batch: SampleBatch, copies: list[bytes], history: CodeHistory, *, knows_all: bool) -> None:
+        """Samples, and the copy of each one's stack, under the current code of the process."""
+        code = history.current.ranges
+        touched = [code[i] for i in _touched(copies, code, self._arch)]
         deadline = time.monotonic() + WAIT_SECONDS
-        self._groups.append(_Group(batch, copies, touched, knows_all, deadline))
+        self._groups.append(_Group(batch, copies, touched, history.replacing, knows_all, deadline))
 
     def take(self, *, all_of_them: bool = False) -> Iterator[SampleBatch]:
         """The samples for which all tables are there, or that have waited long enough."""
@@ -110,9 +112,11 @@ def _walked(group: _Group, arch: str) -> SampleBatch:
     ends, flags = batch.ends.copy(), batch.flags.copy()
     for i, copy in enumerate(group.copies):
         stack = _walk(unwinder, copy, arch)
-        if stack is None:
+        if stack is None or _touches(stack, group.replacing):
             continue
         flag = Flag.NO_TABLE_YET if _touches(stack, pending) else Flag(0)
+        if not stack.complete:  # it may lack what was taken away
+            flag |= Flag(int(flags[i])) & Flag.STALE_MODULES
         if _is_better(stack, flag, batch, i, len(how[i])) and (group.knows_all or stack.complete):
             addresses[i] = np.array(stack.addresses, np.uint64)
             how[i] = np.array([f.how | (GUESS if f.guessed else 0) for f in stack], np.uint8)
@@ -159,11 +163,11 @@ def _touches(stack: Stack, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 def _is_better(stack: Stack, flag: Flag, batch: SampleBatch, sample: int, length: int) -> bool:
-    """Than the sample, which has so many frames: complete, guessed, cut, in this order, or the same without
-    being shorter or guessed."""
+    """Than the sample, which has so many frames: complete, guessed, cut, in this order, or the same with more
+    frames and no guess that was not."""
     is_root = stack.end is StackEnd.ROOT
     verdict = 2 if stack.complete and not flag else int(is_root)
     before = 2 if batch.complete[sample] else int(batch.guessed[sample])
     if verdict != before:
         return verdict > before
-    return len(stack) >= length and (not stack.has_guess or bool(batch.has_guess[sample]))
+    return len(stack) > length and (not stack.has_guess or bool(batch.has_guess[sample]))

@@ -111,6 +111,6 @@ class SampleBuffer:
         late &= doubtful
         if late.any():
             copies = [ring.copies[number] for number in np.flatnonzero(late).tolist()]
-            self.late.add(selected(batch, late), copies, history.lasting, knows_all=is_read)
+            self.late.add(selected(batch, late), copies, history, knows_all=is_read)
         self._room.give_back(copy for number, copy in ring.copies.items() if not late[number])
         return late
