@@ -41,6 +41,7 @@ class AgentSample(NamedTuple):
     values: Any  # core_session.SAMPLE
     addresses: list[int]
     how: list[int]
+    copy: bytes | None  # struct unspool_copy and what follows
 
     @property
     def end(self) -> StackEnd:
@@ -212,9 +213,9 @@ class AgentSession:
             ring, more = self.memory.reader.read(watched.area.core)
             for i, values in enumerate(ring.samples):
                 frames = slice(int(ring.offsets[i]), int(ring.offsets[i + 1]))
-                watched.samples.append(
-                    AgentSample(values, ring.addresses[frames].tolist(), ring.how[frames].tolist())
-                )
+                addresses, how = ring.addresses[frames].tolist(), ring.how[frames].tolist()
+                watched.samples.append(AgentSample(values, addresses, how, ring.copies.get(i)))
+            self.memory.reader.copy_room.give_back(ring.copies.values())
 
     def _find_threads(self, watched: Watched) -> None:
         try:
