@@ -273,14 +273,9 @@ static bool is_proved(const struct unspool_stack *stack) {
 /* Whether the unspool process, which soon knows more code, may walk the stack better. Where nothing says that
  * there is more to be known, it may be no code at all, sample after sample. */
 static bool is_worth_a_copy(const struct unspool_stack *stack, const struct session_record *about) {
-    if (about->flags & UNSPOOL_SAMPLE_NO_TABLE_YET)
-        return true;
-    if (!(about->flags & UNSPOOL_SAMPLE_STALE_MODULES) && !ended_at_unknown(about))
-        return false;
-    if (is_proved(stack))
-        return false;
-    return (about->flags & UNSPOOL_SAMPLE_STALE_MODULES) ||
-           __atomic_load_n(&agent.unknown_epoch, __ATOMIC_RELAXED) != about->epoch ||
+    if (about->flags)
+        return (about->flags & UNSPOOL_SAMPLE_NO_TABLE_YET) || !is_proved(stack);
+    return __atomic_load_n(&agent.unknown_epoch, __ATOMIC_RELAXED) != about->epoch ||
            __atomic_fetch_add(&agent.unknown_copies, 1, __ATOMIC_RELAXED) < MOST_UNKNOWN;
 }
 
@@ -345,20 +340,36 @@ static void fill_copy(struct workspace *workspace, uint64_t sp, uint32_t capacit
     }
 }
 
+/* A record of *size bytes to be filled in, behind which the copy is there already; *size is all of it then.
+ * NULL: there is no room, or no need. */
+__attribute__((noinline, cold)) static struct session_record *
+begin_with_copy(struct workspace *workspace, const struct unspool_stack *stack, struct session_record *about,
+                uint32_t *size, uint64_t *used) {
+    struct session_area *area = workspace->area;
+    uint8_t *ring = (uint8_t *)area + sizeof *area;
+    if (!is_worth_a_copy(stack, about))
+        return NULL;
+    uint32_t capacity = most_to_copy(workspace, about->sp);
+    uint32_t whole = *size + (uint32_t)sizeof(struct unspool_copy) + capacity;
+    struct session_record *record =
+        ring_reserve(area, ring, agent.ring_size, SESSION_RING_FOR_COPIES(agent.ring_size), whole, used);
+    if (!record)
+        return NULL;
+    fill_copy(workspace, about->sp, capacity, (struct unspool_copy *)(void *)((uint8_t *)record + *size));
+    about->kind = SESSION_RECORD_SAMPLE_AND_COPY;
+    *size = whole;
+    return record;
+}
+
 static void write_record(struct workspace *workspace, const struct unspool_stack *stack,
                          struct session_record *about) {
     struct session_area *area = workspace->area;
     uint8_t *ring = (uint8_t *)area + sizeof *area;
-    uint32_t count = (uint32_t)stack->count, size = record_size(count), capacity = 0;
+    uint32_t count = (uint32_t)stack->count, size = record_size(count);
     uint64_t used;
     struct session_record *record = NULL;
-    if (is_worth_a_copy(stack, about)) {
-        capacity = most_to_copy(workspace, about->sp);
-        uint32_t whole = size + (uint32_t)sizeof(struct unspool_copy) + capacity;
-        record =
-            ring_reserve(area, ring, agent.ring_size, SESSION_RING_FOR_COPIES(agent.ring_size), whole, &used);
-        about->kind = record ? SESSION_RECORD_SAMPLE_AND_COPY : SESSION_RECORD_SAMPLE;
-    }
+    if (about->flags || ended_at_unknown(about))
+        record = begin_with_copy(workspace, stack, about, &size, &used);
     if (!record)
         record = ring_reserve(area, ring, agent.ring_size, agent.ring_size, size, &used);
     if (record) {
@@ -367,11 +378,6 @@ static void write_record(struct workspace *workspace, const struct unspool_stack
                sizeof *record - sizeof record->size);
         memcpy(frames, stack->addresses, count * sizeof *stack->addresses);
         memcpy(frames + count * sizeof *stack->addresses, stack->how, count);
-        if (about->kind == SESSION_RECORD_SAMPLE_AND_COPY) {
-            fill_copy(workspace, about->sp, capacity,
-                      (struct unspool_copy *)(void *)((uint8_t *)record + size));
-            size += (uint32_t)sizeof(struct unspool_copy) + capacity;
-        }
         ring_commit(record, size);
         __atomic_add_fetch(&workspace->slot->samples, 1, __ATOMIC_RELAXED);
     } else {
