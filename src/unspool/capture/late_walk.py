@@ -83,14 +83,20 @@ class LateWalk:
 def _touched(copies: Sequence[bytes], ranges: Sequence[CodeRange], arch: str) -> list[int]:
     """Numbers of the ranges of which a word in a register or on a stack may be an address. A return address
     may be the first one behind its code."""
-    words = np.unique(np.concatenate([_words(copy) for copy in copies]))
-    if arch == "aarch64":
-        words = np.unique(words & _ADDRESSES)
+    if not ranges:
+        return []
     starts = np.array([r.start for r in ranges], np.uint64)
     lasts = np.array([r.end - 1 for r in ranges], np.uint64)
-    words = np.concatenate([words, words - np.uint64(1)])  # 0 wraps to where no code is
-    index = np.searchsorted(starts, words, "right") - 1
-    return np.unique(index[(index >= 0) & (words <= lasts[index])]).tolist() if len(ranges) else []
+    found: set[int] = set()
+    for copy in copies:
+        words = _words(copy)
+        if arch == "aarch64":
+            words = words & _ADDRESSES
+        words = np.unique(words[(words >= starts[0]) & (words - 1 <= lasts[-1])])
+        words = np.concatenate([words, words - 1])
+        index = np.searchsorted(starts, words, "right") - 1
+        found.update(index[(index >= 0) & (words <= lasts[index])].tolist())
+    return sorted(found)
 
 
 def _words(copy: bytes) -> NDArray[np.uint64]:
