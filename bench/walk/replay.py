@@ -20,7 +20,7 @@ from unspool.core import library_path
 
 WALKERS = Path(__file__).parent / "walkers"
 OPTIONS = ("-O2", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", f"-I{WALKERS}")
-REPETITIONS, PASSES = 25, 5
+REPETITIONS, BEGINNINGS, PASSES = 25, 5, 5
 CPU = max(os.sched_getaffinity(0))
 KERNEL_FRAME = re.compile(r"\s+ffff[0-9a-f]{12}\s*$")
 
@@ -100,25 +100,31 @@ def build_walkers(out: Path) -> tuple[dict[str, Path], list[str]]:
 
 
 def replay(programs: dict[str, Path], workload: Workload) -> dict[str, Result]:
-    """All walkers in turn, repetition by repetition."""
-    pipes = {name: Pipe(program, workload.samples) for name, program in programs.items()}
+    """All walkers in turn, repetition by repetition; begun anew at times, since where memory happens to lie
+    makes up to a quarter of a walker's time."""
     results = {name: Result() for name in programs}
-    for _ in range(REPETITIONS):
-        for name, pipe in pipes.items():
-            times = []
-            for number in range(PASSES):
-                spent, frames, complete, built, kilobytes = pipe.ask("warm" if number else "cold")
-                times.append(spent)
-                if not number:
-                    results[name].build.append(built)
-            result = results[name]
-            result.cold.append(times[0])
-            result.warm.append(times[-1])
-            result.mean.append(sum(times) / PASSES)
-            result.frames, result.complete, result.kilobytes = frames, complete, kilobytes
-    for pipe in pipes.values():
-        pipe.close()
+    for _ in range(BEGINNINGS):
+        pipes = {name: Pipe(program, workload.samples) for name, program in programs.items()}
+        for _ in range(REPETITIONS // BEGINNINGS):
+            for name, pipe in pipes.items():
+                repeat(pipe, results[name])
+        for pipe in pipes.values():
+            pipe.close()
     return results
+
+
+def repeat(pipe: Pipe, result: Result) -> None:
+    """One repetition: a cold pass and others."""
+    times = []
+    for number in range(PASSES):
+        spent, frames, complete, built, kilobytes = pipe.ask("warm" if number else "cold")
+        times.append(spent)
+        if not number:
+            result.build.append(built)
+    result.cold.append(times[0])
+    result.warm.append(times[-1])
+    result.mean.append(sum(times) / PASSES)
+    result.frames, result.complete, result.kilobytes = frames, complete, kilobytes
 
 
 # ---------------------------------------------------------------- perf script

@@ -18,7 +18,7 @@ enum {
     ASKS_NEVER_RETURNS,
     ASKS_RETURNS,
     ASKS_OWN_FRAME,
-    ASKS_PLAIN_ROW
+    ASKS_STEP,
 };
 
 struct question {
@@ -33,9 +33,7 @@ static bool is_answered(const struct unspool_answer *answer, const struct questi
 /* Where the answer is, or is to be kept: one of two places, since two questions that displace each other
  * would cost more than all others. NULL: nowhere. */
 static struct unspool_answer *place_of_answer(const struct code *code, const struct question *question) {
-    const struct unspool_module *module;
-    if (!code->unwinder->cache || !(module = find_module(code->unwinder, question->words[1] - 1)) ||
-        (!module->code && !(module->table && (code->memory->pid || code->memory->code_pid))))
+    if (!code->unwinder->cache)
         return NULL;
     uint64_t hash = 0;
     for (int i = 0; i < 5; i++)
@@ -43,7 +41,12 @@ static struct unspool_answer *place_of_answer(const struct code *code, const str
     uint64_t place = hash >> 32 & (UNSPOOL_CACHE_ANSWERS - 1);
     struct unspool_answer *first = &code->unwinder->cache->answer[place];
     struct unspool_answer *second = &code->unwinder->cache->answer[place ^ 1];
-    return first->question[0] == 0 || is_answered(first, question) ? first : second;
+    if (is_answered(first, question) || is_answered(second, question))
+        return is_answered(first, question) ? first : second;
+    const struct unspool_module *module = find_module(code->unwinder, question->words[1] - 1);
+    if (!module || (!module->code && !(module->table && (code->memory->pid || code->memory->code_pid))))
+        return NULL;
+    return first->question[0] == 0 ? first : second;
 }
 
 static void keep(const struct code *code, struct unspool_answer *answer, const struct question *question,
@@ -167,22 +170,28 @@ bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc) {
     return result;
 }
 
-bool plain_row(const struct code *code, uint64_t lookup, const struct unspool_module *module,
-               struct frame_recipe *recipe, bool *may_overwrite_itself) {
-    enum { IS_PLAIN = 1, MAY_OVERWRITE = 2 };
-    const struct question question = {{ASKS_PLAIN_ROW, lookup}, code->memory->slots_read};
+static struct question ask_step(const struct frame *frame, uint32_t slots_read) {
+    return (struct question){
+        {ASKS_STEP, frame->pc, frame->fp_is_known, frame->fp_is_known ? frame->fp - frame->sp : 0},
+        slots_read};
+}
+
+enum known_step known_step(const struct code *code, const struct frame *frame, struct frame_recipe *recipe) {
+    const struct question question = ask_step(frame, 0);
     struct unspool_answer *answer = place_of_answer(code, &question);
-    if (!answer) /* to find out takes as long as to take the step */
-        return false;
-    if (!is_answered(answer, &question)) {
-        *recipe = (struct frame_recipe){0};
-        bool plain = exact_row_recipe(code->unwinder->arch, module->table, lookup - module->image_base,
-                                      recipe, may_overwrite_itself);
-        keep(code, answer, &question,
-             (uint8_t)(plain ? IS_PLAIN | (*may_overwrite_itself ? MAY_OVERWRITE : 0) : 0), recipe);
-        return plain;
-    }
+    if (!is_answered(answer, &question))
+        return STEP_NOT_KNOWN;
     *recipe = kept_recipe(answer);
-    *may_overwrite_itself = answer->result & MAY_OVERWRITE;
-    return answer->result & IS_PLAIN;
+    return answer->result;
+}
+
+void keep_step(const struct code *code, const struct unspool_module *module, const struct frame *frame,
+               enum known_step known, uint32_t slots_read) {
+    const struct question question = ask_step(frame, slots_read);
+    struct unspool_answer *answer = place_of_answer(code, &question);
+    struct frame_recipe recipe = {0};
+    uint64_t lookup = lookup_address(frame) - module->image_base;
+    if (answer && !exact_row_recipe(code->unwinder->arch, module->table, lookup, &recipe))
+        known = STEP_NEVER_KNOWN;
+    keep(code, answer, &question, (uint8_t)known, &recipe);
 }

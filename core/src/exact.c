@@ -232,7 +232,7 @@ static struct frame_value at_cfa(const struct frame_recipe *recipe, int64_t offs
 }
 
 bool exact_row_recipe(uint32_t arch, const struct unspool_table *table, uint64_t lookup_address,
-                      struct frame_recipe *recipe, bool *may_overwrite_itself) {
+                      struct frame_recipe *recipe) {
     const struct exact_input input = {.arch = arch, .table = table, .lookup_address = lookup_address};
     struct cfi_program program;
     struct cfi_machine machine;
@@ -256,6 +256,5 @@ bool exact_row_recipe(uint32_t arch, const struct unspool_table *table, uint64_t
         recipe->fp.kind = VALUE_FP;
     else if (rules->kind[fp] != UNSPOOL_EXACT_UNDEFINED)
         return false;
-    *may_overwrite_itself = result.may_overwrite_itself;
     return true;
 }

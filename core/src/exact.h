@@ -51,7 +51,7 @@ enum exact_status exact_step(const struct exact_input *input, struct unspool_reg
  * could say: then that, as a recipe. It is EXACT for other registers' sake, or since the function may
  * overwrite its frame. */
 bool exact_row_recipe(uint32_t arch, const struct unspool_table *table, uint64_t lookup_address,
-                      struct frame_recipe *recipe, bool *may_overwrite_itself);
+                      struct frame_recipe *recipe);
 
 /* The operations that all expressions of one step may take together (real ones: a dozen each). */
 #define EXPRESSION_STEPS 4096

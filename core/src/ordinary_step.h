@@ -41,26 +41,25 @@ static inline bool may_be_ordinary(uint32_t arch, const struct unspool_region *s
 }
 
 /* False: the step is not ordinary. Without branches, since what rules say changes from frame to frame. */
-static inline bool look_ahead(uint64_t entry, const struct stack_view *view, struct ordinary_frame *frame) {
-    uint64_t base = entry & PACKED_CFA_BY_FP ? frame->fp : frame->sp;
-    uint64_t cfa = base + (uint64_t)(int64_t)(int32_t)entry;
-    uint64_t pc_address = cfa + (uint64_t)((int64_t)(int8_t)(entry >> 48) * SLOT_SIZE);
-    uint64_t fp_address = cfa + (uint64_t)((int64_t)(int16_t)(entry >> 32) * SLOT_SIZE);
+static inline bool look_ahead(uint64_t entry, const struct stack_view *view, uint64_t sp, uint64_t fp,
+                              struct ordinary_frame *frame) {
+    uint64_t cfa = (entry & PACKED_CFA_BY_FP ? fp : sp) + (uint64_t)packed_cfa_offset(entry);
+    uint64_t pc_address = cfa + (uint64_t)packed_ra_offset(entry);
+    uint64_t fp_address = cfa + (uint64_t)packed_fp_offset(entry);
+    const void *fp_from = (const void *)(uintptr_t)(fp_address + view->to_bytes);
+    frame->sp = sp;
+    frame->fp = fp;
     frame->cfa = cfa;
     frame->pc_from = (const void *)(uintptr_t)(pc_address + view->to_bytes);
-    const void *fp_from = (const void *)(uintptr_t)(fp_address + view->to_bytes);
     frame->fp_from = entry & PACKED_FP_IS_SAVED ? fp_from : &frame->fp;
-    return is_packed(entry) & (cfa > frame->sp) & (pc_address - view->address < view->places) &
+    return is_packed(entry) & (cfa > sp) & (pc_address - view->address < view->places) &
            (fp_address - view->address < view->places);
 }
 
-/* After look_ahead: the frame becomes its caller, whose pc is returned, as it lies there. */
-static inline uint64_t take_ordinary_step(struct ordinary_frame *frame) {
-    uint64_t pc;
-    memcpy(&pc, frame->pc_from, sizeof pc);
-    memcpy(&frame->fp, frame->fp_from, sizeof frame->fp);
-    frame->sp = frame->cfa;
-    return pc;
+static inline uint64_t read_word(const void *from) {
+    uint64_t word;
+    memcpy(&word, from, sizeof word);
+    return word;
 }
 
 #endif

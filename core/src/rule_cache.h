@@ -10,24 +10,38 @@
 
 #include "walk.h"
 
-/* A packed rule, from its highest byte: PACKED | kind, ra_slot, fp_slot (2 bytes), cfa_offset (4). fp_slot is
- * ra_slot where fp is not saved, so that both can be checked alike. Any other entry is the address of a rule,
- * which is below 1 << 56, and perhaps ENDS_STACK. */
-#define PACKED ((uint64_t)1 << 63)
-#define ENDS_STACK ((uint64_t)1 << 62)
-#define PACKED_CFA_BY_FP ((uint64_t)UNSPOOL_CFA_FP << 56)
-#define PACKED_FP_IS_SAVED ((uint64_t)UNSPOOL_SAVED_AT_CFA << 60)
+/* A packed rule, from its lowest bit: PACKED and two more; cfa_offset, which is a multiple of 8, in the other
+ * bits of 4 bytes; ra_slot, fp_slot (2 bytes each). fp_slot is ra_slot where fp is not saved, so that both
+ * can be checked alike. Any other entry is the address of a rule, which is even, and perhaps ENDS_STACK. */
+#define PACKED ((uint64_t)1)
+#define PACKED_CFA_BY_FP ((uint64_t)2)
+#define PACKED_FP_IS_SAVED ((uint64_t)4)
+#define PACKED_FLAGS ((uint64_t)7)
+#define ENDS_STACK ((uint64_t)2)
 
 static inline bool is_packed(uint64_t entry) {
     return entry & PACKED;
 }
 
+/* Offsets from the CFA's base and from the CFA, bytes. */
+static inline int64_t packed_cfa_offset(uint64_t entry) {
+    return (int32_t)(uint32_t)(entry & ~PACKED_FLAGS);
+}
+static inline int64_t packed_ra_offset(uint64_t entry) {
+    return ((int64_t)(entry << 16) >> 48) * SLOT_SIZE;
+}
+static inline int64_t packed_fp_offset(uint64_t entry) {
+    return ((int64_t)entry >> 48) * SLOT_SIZE;
+}
+
 static inline struct rule unpack_rule(uint64_t entry) {
+    bool is_by_fp = entry & PACKED_CFA_BY_FP, fp_is_saved = entry & PACKED_FP_IS_SAVED;
     return (struct rule){
-        .cfa_offset = (int32_t)(uint32_t)entry,
-        .fp_slot = (int16_t)(uint16_t)(entry >> 32),
-        .ra_slot = (int8_t)(uint8_t)(entry >> 48),
-        .kind = (uint8_t)(entry >> 56 & 0x3f),
+        .cfa_offset = (int32_t)packed_cfa_offset(entry),
+        .ra_slot = (int16_t)(packed_ra_offset(entry) / SLOT_SIZE),
+        .fp_slot = (int16_t)(packed_fp_offset(entry) / SLOT_SIZE),
+        .kind = RULE_KIND(is_by_fp ? UNSPOOL_CFA_FP : UNSPOOL_CFA_SP, UNSPOOL_SAVED_AT_CFA,
+                          fp_is_saved ? UNSPOOL_SAVED_AT_CFA : UNSPOOL_SAVED_SAME),
     };
 }
 
@@ -37,11 +51,13 @@ static inline uint64_t pack_rule(const struct rule *rule) {
     if (rule->flags == UNSPOOL_ROW_END)
         return ENDS_STACK | (uintptr_t)rule;
     if ((rule->flags & ~unimportant) || RULE_RA(rule) != UNSPOOL_SAVED_AT_CFA ||
-        RULE_FP(rule) == UNSPOOL_SAVED_UNKNOWN || rule->ra_slot != (int8_t)rule->ra_slot)
+        RULE_FP(rule) == UNSPOOL_SAVED_UNKNOWN || rule->cfa_offset % 8 != 0)
         return (uintptr_t)rule;
-    int16_t fp_slot = RULE_FP(rule) == UNSPOOL_SAVED_AT_CFA ? rule->fp_slot : rule->ra_slot;
-    return PACKED | (uint64_t)rule->kind << 56 | (uint64_t)(uint8_t)rule->ra_slot << 48 |
-           (uint64_t)(uint16_t)fp_slot << 32 | (uint32_t)rule->cfa_offset;
+    bool fp_is_saved = RULE_FP(rule) == UNSPOOL_SAVED_AT_CFA;
+    int16_t fp_slot = fp_is_saved ? rule->fp_slot : rule->ra_slot;
+    return PACKED | (RULE_CFA_BASE(rule) == UNSPOOL_CFA_FP ? PACKED_CFA_BY_FP : 0) |
+           (fp_is_saved ? PACKED_FP_IS_SAVED : 0) | (uint32_t)rule->cfa_offset |
+           (uint64_t)(uint16_t)rule->ra_slot << 32 | (uint64_t)(uint16_t)fp_slot << 48;
 }
 
 static inline uint64_t cache_slot(uint64_t lookup) {

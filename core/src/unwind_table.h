@@ -119,6 +119,7 @@ static inline uint32_t table_find_row(const struct unspool_table *table, uint64_
     const uint32_t *rows = table_part(table, table->rows);
     uint32_t low = pages[page];
     uint32_t high = pages[page + 1];
+    __builtin_prefetch((const uint16_t *)table_part(table, table->row_rules) + low); /* for table_row_rule */
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (rows[middle] <= from_base)

@@ -238,47 +238,38 @@ static enum call_match match_overwritten(const struct code *code, const struct f
                : CALL_ELSEWHERE;
 }
 
-/* exact_step for a caller where the row is a plain one and nothing but pc, sp and fp is followed. False: it
- * can't be taken so. */
-static bool step_plainly(const struct code *code, const struct unspool_module *module,
-                         const struct frame *frame, struct unspool_registers *registers,
-                         struct exact_result *result, enum exact_status *status) {
+/* The step from a caller that an EXACT row describes, by what an earlier one from the same place has shown.
+ * False: it is not taken; *is_new: nothing is known of the place yet. */
+static bool step_as_before(const struct code *code, struct frame *frame, struct step *step, bool *is_new,
+                           enum step_result *result) {
     struct frame_recipe recipe;
-    struct cfi_program program;
-    uint64_t lookup = lookup_address(frame);
-    if (frame->all || frame->is_interrupted ||
-        !plain_row(code, lookup, module, &recipe, &result->may_overwrite_itself) ||
-        (recipe.sp.kind == VALUE_FP && !frame->fp_is_known) ||
-        !table_find_program(module->table, lookup - module->image_base, &program))
+    struct caller caller = {.fp = frame->fp, .fp_is_known = frame->fp_is_known};
+    bool is_asked = !frame->all && !frame->is_interrupted;
+    enum known_step known = is_asked ? known_step(code, frame, &recipe) : STEP_NEVER_KNOWN;
+    *is_new = known == STEP_NOT_KNOWN;
+    if (known != STEP_KNOWN && known != STEP_KNOWN_LOST)
         return false;
-    uint32_t arch = code->unwinder->arch;
-    uint64_t base = recipe.sp.kind == VALUE_FP ? frame->fp : frame->sp, fp = frame->fp;
-    uint64_t places[] = {base + (uint64_t)recipe.return_address.offset, base + (uint64_t)recipe.fp.offset};
+    uint64_t base = recipe.sp.kind == VALUE_FP ? frame->fp : frame->sp;
     bool has_slot = recipe.fp.kind == VALUE_AT_SP || recipe.fp.kind == VALUE_AT_FP;
-    bool fp_is_known = has_slot || (recipe.fp.kind == VALUE_FP && frame->fp_is_known);
-    result->function = module->image_base + program.start;
-    result->function_end = module->image_base + program.end;
-    result->cfa = base + (uint64_t)recipe.sp.offset;
-    *status = EXACT_UNREADABLE;
-    result->bad_address = places[0];
-    if (!memory_read_u64(code->memory, places[0], &registers->value[pc_register(arch)]))
-        return true;
-    result->bad_address = places[1];
-    if (has_slot && !memory_read_u64(code->memory, places[1], &fp))
-        return true;
-    registers->value[sp_register(arch)] = result->cfa;
-    registers->value[fp_register(arch)] = fp;
-    registers->known = (uint64_t)1 << pc_register(arch) | (uint64_t)1 << sp_register(arch) |
-                       (uint64_t)fp_is_known << fp_register(arch);
-    registers->pc_is_return_address = 1;
-    *status = EXACT_OK;
+    if (!memory_read_u64(code->memory, base + (uint64_t)recipe.return_address.offset, &caller.pc) ||
+        (has_slot && !memory_read_u64(code->memory, base + (uint64_t)recipe.fp.offset, &caller.fp)))
+        return false;
+    caller.fp_is_known = has_slot || (recipe.fp.kind == VALUE_FP && frame->fp_is_known);
+    caller.pc = strip_pac(code->unwinder, caller.pc);
+    caller.sp = base + (uint64_t)recipe.sp.offset;
+    *result = known == STEP_KNOWN_LOST ? end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS)
+                                       : become_caller(frame, &caller, step, UNSPOOL_HOW_CFI_EXACT);
     return true;
 }
 
 static enum step_result step_exactly(const struct code *code, const struct unspool_module *module,
                                      struct frame *frame, struct step *step) {
     const struct unspool_unwinder *unwinder = code->unwinder;
-    struct exact_input input = {
+    enum step_result as_before;
+    bool is_new;
+    if (step_as_before(code, frame, step, &is_new, &as_before))
+        return as_before;
+    const struct exact_input input = {
         .arch = unwinder->arch,
         .table = module->table,
         .lookup_address = lookup_address(frame) - module->image_base,
@@ -288,9 +279,8 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     };
     struct unspool_registers registers = frame_registers(unwinder->arch, frame);
     struct exact_result result = {0};
-    enum exact_status status;
-    if (!step_plainly(code, module, frame, &registers, &result, &status))
-        status = exact_step(&input, &registers, &result);
+    const uint32_t slots_read = code->memory->slots_read;
+    enum exact_status status = exact_step(&input, &registers, &result);
     if (result.is_context)
         return step_by_other_register(code, &result, frame, step);
     switch (status) {
@@ -311,6 +301,9 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     enum call_match match = result.replaces_registers ? CALL_UNKNOWN : CALL_MATCHES;
     if (result.may_overwrite_itself)
         match = match_overwritten(code, frame, &result, &registers);
+    bool is_lost = match == CALL_ELSEWHERE && own_frame(code, frame->pc) == FRAME_LOST;
+    if (is_new && result.cfa > frame->sp && (is_lost || match == CALL_MATCHES))
+        keep_step(code, module, frame, is_lost ? STEP_KNOWN_LOST : STEP_KNOWN, slots_read);
     if (match == CALL_ELSEWHERE)
         return end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
     set_frame(unwinder->arch, &registers, frame);

@@ -137,9 +137,18 @@ enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame
  * return of longjmp: all is as at the destination then, and no code tells whether it was the caller. */
 bool may_have_leapt(const struct code *code, uint64_t pc);
 
-/* analysis_memo.c: exact_row_recipe, if its answer can be kept. lookup: an address in module. */
-bool plain_row(const struct code *code, uint64_t lookup, const struct unspool_module *module,
-               struct frame_recipe *recipe, bool *may_overwrite_itself);
+/* analysis_memo.c: what is kept of a step from a caller that an EXACT row describes, by pc and by how far fp
+ * is from sp. */
+enum known_step {
+    STEP_NOT_KNOWN = 0,
+    STEP_KNOWN,       /* the recipe says where the caller is */
+    STEP_KNOWN_LOST,  /* what the recipe leads to is no caller: the function has written over its frame */
+    STEP_NEVER_KNOWN, /* the row says more than a recipe can */
+};
+enum known_step known_step(const struct code *code, const struct frame *frame, struct frame_recipe *recipe);
+/* slots_read: of the memory, before the step. */
+void keep_step(const struct code *code, const struct unspool_module *module, const struct frame *frame,
+               enum known_step known, uint32_t slots_read);
 
 /* epilogue.c: aarch64: the unwind table says of address what holds at a function's first instruction. */
 bool is_function_entry(const struct code *code, uint64_t address);

@@ -5,6 +5,8 @@
  * stacks are walked in turn, an ordinary step each (ordinary_step.h), and what the next step reads is fetched
  * meanwhile. Any other step is taken at once, by walk.c.
  */
+#include <assert.h>
+
 #include "cfi_program.h"
 #include "ordinary_step.h"
 
@@ -49,23 +51,26 @@ static void walk_sample(const struct unspool_unwinder *unwinder, const uint64_t 
  * power of two, so that lanes do not displace each other from the processor's caches. */
 enum { WALKING = 32, LANES = 64, LANE_FRAMES = 136 };
 
-/* One of the stacks that are walked in turn. */
+/* One of the stacks that are walked in turn: two cache lines, of which an ordinary step needs the first and
+ * half of the second. */
 struct lane {
-    struct ordinary_frame at;
+    _Alignas(64) struct ordinary_frame at;
     struct stack_view view;
     uint64_t *next, *limit; /* of addresses */
     uint64_t *addresses;    /* [LANE_FRAMES] */
     uint8_t *how;           /* [LANE_FRAMES]: INTERRUPTED, then CFI but for steps that are not ordinary */
+    uint64_t sample;
     uint64_t lr;
-    struct unspool_region copy;
     uint8_t end; /* enum unspool_end */
     bool has_ended;
     bool has_other_how;
     bool is_left; /* for walk_sample: it is too long for a lane, needs all registers, or no cache is there */
 };
+static_assert(sizeof(struct lane) == 128, "two cache lines");
 
 struct lanes {
     const struct unspool_unwinder *unwinder;
+    const struct unspool_batch *batch;
     struct unspool_memory memory;
     uint64_t capacity; /* of a lane */
     struct lane lane[LANES];
@@ -76,6 +81,7 @@ struct lanes {
 static void begin_lanes(struct lanes *lanes, const struct unspool_unwinder *unwinder,
                         const struct unspool_batch *batch) {
     lanes->unwinder = unwinder;
+    lanes->batch = batch;
     lanes->memory.regions = NULL;
     lanes->memory.region_count = 0;
     lanes->memory.pid = 0;
@@ -103,8 +109,8 @@ static inline uint64_t lane_count(const struct lane *lane) {
 }
 
 /* The next step of a frame with this entry is ordinary, and what it reads is on its way. */
-static inline bool expect_ordinary_step(uint64_t entry, struct lane *lane) {
-    bool is_ordinary = look_ahead(entry, &lane->view, &lane->at) & (lane->next < lane->limit);
+static inline bool expect_ordinary_step(uint64_t entry, uint64_t sp, uint64_t fp, struct lane *lane) {
+    bool is_ordinary = look_ahead(entry, &lane->view, sp, fp, &lane->at) & (lane->next < lane->limit);
     __builtin_prefetch(lane->at.pc_from);
     __builtin_prefetch(lane->at.fp_from);
     return is_ordinary;
@@ -116,17 +122,16 @@ static bool walk_to_ordinary_step(struct lanes *lanes, struct lane *lane, struct
     const struct unspool_unwinder *unwinder = lanes->unwinder;
     const struct code code = {unwinder, &lanes->memory};
     struct step step = {0};
-    lanes->memory.stack = lane->copy;
+    lanes->memory.stack = stack_copy(lanes->batch, lane->sample);
     for (;;) {
-        if (may_be_ordinary(unwinder->arch, &lane->copy, frame)) {
+        if (may_be_ordinary(unwinder->arch, &lanes->memory.stack, frame)) {
             uint64_t entry = cached_rule(unwinder->cache, lookup_address(frame));
             if (!entry)
                 entry = look_up_entry(&code, frame);
             if (!frame->is_interrupted && ends_stack(entry))
                 return end_lane(lane, lane_count(lane), UNSPOOL_END_ROOT);
-            lane->at = (struct ordinary_frame){.sp = frame->sp, .fp = frame->fp};
             lane->lr = frame->lr;
-            if (expect_ordinary_step(entry, lane))
+            if (expect_ordinary_step(entry, frame->sp, frame->fp, lane))
                 return true;
         }
         enum step_result result = take_step(&code, frame, &step);
@@ -145,11 +150,12 @@ static bool walk_to_ordinary_step(struct lanes *lanes, struct lane *lane, struct
 }
 
 /* As walk_to_ordinary_step does. */
-static bool begin_lane(struct lanes *lanes, const struct unspool_batch *batch, uint64_t sample) {
-    const uint64_t *registers = batch->registers + 4 * sample;
+static bool begin_lane(struct lanes *lanes, uint64_t sample) {
+    const uint64_t *registers = lanes->batch->registers + 4 * sample;
     struct lane *lane = &lanes->lane[sample % LANES];
-    lane->copy = stack_copy(batch, sample);
-    lane->view = view_stack(&lane->copy);
+    lane->sample = sample;
+    const struct unspool_region copy = stack_copy(lanes->batch, sample);
+    lane->view = view_stack(&copy);
     lane->limit = lane->addresses + lanes->capacity;
     lane->next = lane->addresses;
     lane->has_ended = lane->has_other_how = false;
@@ -158,9 +164,9 @@ static bool begin_lane(struct lanes *lanes, const struct unspool_batch *batch, u
     if (lane->is_left)
         return end_lane(lane, 0, 0);
     *lane->next++ = registers[0];
-    lane->at = (struct ordinary_frame){.sp = registers[1], .fp = registers[2]};
     if (lanes->unwinder->arch == UNSPOOL_X86_64 &&
-        expect_ordinary_step(cached_rule(lanes->unwinder->cache, registers[0]), lane))
+        expect_ordinary_step(cached_rule(lanes->unwinder->cache, registers[0]), registers[1], registers[2],
+                             lane))
         return true;
     struct frame frame = {.pc = registers[0],
                           .sp = registers[1],
@@ -174,9 +180,9 @@ static bool begin_lane(struct lanes *lanes, const struct unspool_batch *batch, u
 
 /* True when the step after this one is ordinary, too. */
 static inline bool step_lane(const struct unspool_cache *cache, uint64_t address_mask, struct lane *lane) {
-    uint64_t pc = take_ordinary_step(&lane->at) & address_mask;
+    uint64_t pc = read_word(lane->at.pc_from) & address_mask, fp = read_word(lane->at.fp_from);
     *lane->next++ = pc;
-    return expect_ordinary_step(cached_rule_unguessed(cache, pc - 1), lane);
+    return expect_ordinary_step(cached_rule_unguessed(cache, pc - 1), lane->at.cfa, fp, lane);
 }
 
 /* After an ordinary step, where the next one is not, or may not be. */
@@ -217,7 +223,7 @@ static bool hand_over(struct lanes *lanes, uint64_t sample, struct unspool_batch
         .end = lane->end,
     };
     if (lane->is_left) {
-        lanes->memory.stack = lane->copy;
+        lanes->memory.stack = stack_copy(batch, sample);
         walk_sample(lanes->unwinder, batch->registers + 4 * sample, &lanes->memory, &stack);
         if (stack.end == UNSPOOL_END_DEPTH_LIMIT && stack.capacity < batch->depth_limit)
             return false; /* the batch's room ended, not the stack */
@@ -235,19 +241,18 @@ static bool hand_over(struct lanes *lanes, uint64_t sample, struct unspool_batch
 
 /* A step of each lane that walks; returns how many of them still do. Without branches, since which ones leave
  * is not to be foreseen. */
-static uint32_t step_lanes(struct lanes *lanes, struct lane **walking, uint32_t count) {
+static uint64_t step_lanes(struct lanes *lanes, struct lane **walking, uint64_t count) {
     const struct unspool_cache *cache = lanes->unwinder->cache;
     const uint64_t address_mask = strip_pac(lanes->unwinder, UINT64_MAX);
     struct lane *leaving[WALKING + 1];
-    uint32_t stay = 0, leave = 0;
-    for (uint32_t i = 0; i < count; i++) {
+    uint64_t stay = 0;
+    for (uint64_t i = 0; i < count; i++) {
         struct lane *lane = walking[i];
-        bool goes_on = step_lane(cache, address_mask, lane);
-        walking[stay] = leaving[leave] = lane;
-        stay += goes_on;
-        leave += !goes_on;
+        walking[stay] = leaving[i - stay] = lane;
+        stay += step_lane(cache, address_mask, lane);
     }
-    for (uint32_t i = 0; i < leave; i++) {
+    uint64_t leave = count - stay;
+    for (uint64_t i = 0; i < leave; i++) {
         walking[stay] = leaving[i];
         stay += leave_ordinary_steps(lanes, leaving[i]);
     }
@@ -258,13 +263,12 @@ uint64_t unspool_walk_many(const struct unspool_unwinder *unwinder, struct unspo
                            uint64_t first) {
     struct lanes lanes;
     struct lane *walking[WALKING + 1];
-    uint32_t count = 0;
-    uint64_t begun = first, done = first;
+    uint64_t count = 0, begun = first, done = first;
     begin_lanes(&lanes, unwinder, batch);
     while (done < batch->count) {
         for (; count < WALKING && begun < batch->count && begun < done + LANES; begun++) {
             walking[count] = &lanes.lane[begun % LANES];
-            count += begin_lane(&lanes, batch, begun);
+            count += begin_lane(&lanes, begun);
         }
         count = step_lanes(&lanes, walking, count);
         for (; done < begun && lanes.lane[done % LANES].has_ended; done++)
