@@ -10,43 +10,42 @@
 #include "exact.h"
 #include "rule_cache.h"
 
-/* A handler returns to code that nothing called: what stands before it, perhaps in another function or
- * in no module at all, says nothing about it. */
-static bool returns_from_signal(const struct code *code, const struct frame *frame) {
-    return !frame->is_interrupted && is_signal_return(code, frame->pc, false);
+/* What stands before pc, perhaps in another function or in no module at all, says nothing about it: a handler
+ * returns there, to code that nothing called. */
+static bool returns_from_signal(const struct code *code, uint64_t pc) {
+    return is_signal_return(code, pc, false);
 }
 
 /* True when a caller stands at the first byte of a function that has no caller of its own or gives up its
  * stack for good, and no call is before it: its address was put on the stack by hand, as makecontext puts
  * __start_context. */
-static bool begins_a_stack(const struct code *code, const struct unspool_module *module,
-                           const struct frame *frame) {
-    uint64_t relative_address = frame->pc - module->image_base;
+static bool begins_a_stack(const struct code *code, const struct unspool_module *module, uint64_t pc) {
+    uint64_t relative_address = pc - module->image_base;
     const struct rule *rule = table_row_rule(module->table, table_find_row(module->table, relative_address));
-    if (frame->is_interrupted || !(rule->flags & (UNSPOOL_ROW_END | UNSPOOL_ROW_DOUBTED)) ||
-        follows_call(code, frame->pc))
+    if (!(rule->flags & (UNSPOOL_ROW_END | UNSPOOL_ROW_DOUBTED)) || follows_call(code, pc))
         return false;
-    return (rule->flags & UNSPOOL_ROW_END) || code_never_returns(code, frame->pc);
+    return (rule->flags & UNSPOOL_ROW_END) || code_never_returns(code, pc);
 }
 
 /* The rule that holds at a frame's lookup address, from the tables; NULL: no module is there. */
 static const struct rule *look_up_rule(const struct code *code, const struct frame *frame) {
     static const struct rule none = {.flags = UNSPOOL_ROW_NONE}, end = {.flags = UNSPOOL_ROW_END};
-    uint64_t lookup = lookup_address(frame);
+    uint64_t lookup = lookup_address(frame), behind = lookup + 1;
     const struct unspool_module *module = find_module(code->unwinder, lookup);
     if (!module)
-        return returns_from_signal(code, frame) ? &none : NULL;
+        return !frame->is_interrupted && returns_from_signal(code, behind) ? &none : NULL;
     const struct rule *rule = &none;
     if (module->table) {
         uint32_t row = table_find_row(module->table, lookup - module->image_base);
         rule = table_row_rule(module->table, row);
-        if (table_row_ends_at(module->table, row, lookup + 1 - module->image_base)) {
-            if (returns_from_signal(code, frame))
-                return &none;
-            if (begins_a_stack(code, module, frame))
-                return &end;
-            if (frame->is_interrupted) /* what is cached must hold for a return address, too */
+        if (table_row_ends_at(module->table, row, behind - module->image_base)) {
+            /* What is cached must hold for a return address, too. No memory is read only to find that out. */
+            if (frame->is_interrupted && !module->code)
                 return rule;
+            if (returns_from_signal(code, behind))
+                return frame->is_interrupted ? rule : &none;
+            if (begins_a_stack(code, module, behind))
+                return frame->is_interrupted ? rule : &end;
         }
     }
     if (code->unwinder->cache)
