@@ -13,6 +13,9 @@ from unspool.core_interface import GUESS
 MAX_FRAMES = 1 << 28
 MAX_NODES = (1 << 31) - 2
 _EMPTY = np.uint64((1 << 64) - 1)  # no key: there are no MAX_NODES + 1 nodes
+# Slots for each key: where there are many, most keys are found at the first look, and every further look takes as
+# long as that.
+_SMALL, _SLOTS_WHILE_SMALL, _SLOTS = 1 << 16, 8, 2
 _FACTOR = np.uint64(0x9E37_79B9_7F4A_7C15)  # 2^64 / golden ratio: spreads what differs in low bits
 
 
@@ -31,8 +34,18 @@ def keys_of(
 ) -> NDArray[np.uint64]:
     """One number for each (parent, frame, how): parent + 1 in the upper 31 bits, then 28 bits of the frame,
     the guess and four bits of how."""
+    return below(parent, steps_of(frame, how))
+
+
+def steps_of(frame: NDArray[np.int64], how: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The lower part of a key: what leads from a parent to its child."""
     five_bits = (how & 0x0F) | (how & GUESS) >> 3
-    return ((parent + 1) << 33 | frame << 5 | five_bits).view(np.uint64)
+    return frame << 5 | five_bits
+
+
+def below(parent: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The keys of the children to which steps lead."""
+    return ((parent + 1) << 33 | steps).view(np.uint64)
 
 
 def parts_of(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -62,7 +75,7 @@ class NumberTable:
         there = self._keys[slot]
         hit = there == keys
         found = np.where(hit, self._numbers[slot], -1).astype(np.int64)
-        active = np.flatnonzero(~hit & (there != _EMPTY))
+        (active,) = (~hit & (there != _EMPTY)).nonzero()
         slot = slot[active]
         while len(active):
             slot = slot + 1 & self._mask
@@ -75,10 +88,12 @@ class NumberTable:
 
     def add(self, keys: NDArray[np.uint64], numbers: NDArray[np.int64]) -> None:
         """Distinct keys that are not here yet."""
-        if (self._count + len(keys)) * 2 > len(self._keys):
+        count = self._count + len(keys)
+        least = count * (_SLOTS_WHILE_SMALL if count <= _SMALL else _SLOTS)
+        if least > len(self._keys):
             used = self._keys != _EMPTY
             old_keys, old_numbers = self._keys[used], self._numbers[used]
-            self._make_room(1 << ((self._count + len(keys)) * 2).bit_length())
+            self._make_room(1 << least.bit_length())
             self._place(old_keys, old_numbers)
         self._place(keys, numbers)
 
@@ -90,7 +105,7 @@ class NumberTable:
         self._count = 0
 
     def _slots(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        return (keys * _FACTOR >> self._shift).astype(np.int64)
+        return (keys * _FACTOR >> self._shift).view(np.int64)
 
     def _place(self, keys: NDArray[np.uint64], numbers: NDArray[np.int64]) -> None:
         self._count += len(keys)

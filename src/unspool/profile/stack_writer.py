@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.capture.samples import BinaryKind, CodeFile, CodeMap, SampleBatch
-from unspool.profile.number_table import MAX_FRAMES, MAX_NODES, NumberTable, address_keys, keys_of, parts_of
+from unspool.profile.number_table import (
+    MAX_FRAMES,
+    MAX_NODES,
+    NumberTable,
+    address_keys,
+    below,
+    keys_of,
+    parts_of,
+    steps_of,
+)
 from unspool.profile.process_book import ProcessRow, text
 from unspool.profile.tree import Ints
 from unspool.unwind import How
@@ -56,7 +65,7 @@ class StackWriter:
         self._nodes = NumberTable()
         self._binary_count = self._frame_count = self._node_count = 0
         self._frames_forgotten = self._nodes_forgotten = False
-        self._new_nodes: list[NDArray[np.int64]] = []
+        self._new_nodes: list[tuple[Ints, NDArray[np.uint64]]] = []  # their numbers and keys
 
     def add(self, process: ProcessRow, batch: SampleBatch, first: int, last: int) -> Ints:
         """The innermost node of each of the samples first .. last - 1; -1 for an empty stack."""
@@ -179,11 +188,11 @@ class StackWriter:
         order = np.argsort(-lengths, kind="stable")  # those that still have frames come first
         outermost = stacks.offsets[1:][order] - 1
         lengths = lengths[order]
+        steps = steps_of(frames, stacks.how)
         node = np.full(len(order), -1, np.int64)
-        for level in range(int(lengths.max(initial=0))):
-            count = int(np.searchsorted(-lengths, -level, "left"))
-            at = outermost[:count] - level
-            node[:count] = self._numbers_of(keys_of(node[:count], frames[at], stacks.how[at]))
+        levels = np.arange(int(lengths.max(initial=0)))
+        for level, count in enumerate(np.searchsorted(-lengths, -levels, "left").tolist()):
+            node[:count] = self._numbers_of(below(node[:count], steps[outermost[:count] - level]))
         self._write_nodes()
         result = np.empty_like(node)
         result[order] = node
@@ -191,7 +200,7 @@ class StackWriter:
 
     def _numbers_of(self, keys: NDArray[np.uint64]) -> Ints:
         numbers = self._nodes.find(keys)
-        missing = np.flatnonzero(numbers < 0)
+        (missing,) = (numbers < 0).nonzero()
         if len(missing):
             new, which = np.unique(keys[missing], return_inverse=True)
             numbers[missing] = self._add_nodes(new)[which.reshape(-1)]
@@ -207,13 +216,15 @@ class StackWriter:
         numbers[new] = np.arange(self._node_count, self._node_count + len(new))
         self._node_count += len(new)
         self._nodes.add(keys, numbers)
-        self._new_nodes.append(np.stack([numbers[new], *parts_of(keys[new])], axis=1))
+        self._new_nodes.append((numbers[new], keys[new]))
         return numbers
 
     def _write_nodes(self) -> None:
-        for rows in self._new_nodes:
-            self._connection.executemany("INSERT INTO stacks VALUES (?, nullif(?, -1), ?, ?)", rows.tolist())
-        self._new_nodes.clear()
+        if self._new_nodes:
+            numbers, keys = map(np.concatenate, zip(*self._new_nodes, strict=True))
+            self._new_nodes.clear()
+            rows = np.stack([numbers, *parts_of(keys)], axis=1).tolist()
+            self._connection.executemany("INSERT INTO stacks VALUES (?, nullif(?, -1), ?, ?)", rows)
 
     def _forget_nodes(self) -> None:
         self._write_nodes()
