@@ -96,7 +96,7 @@ class PerfCapture:
         self._rings: PerfRings | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._attached: int | None = None
-        self._exit = -1  # a descriptor that tells when the attached process ends
+        self._exit = -1  # a descriptor that tells when the process ends
         self._clocks = ThreadClocks()
         self._drain = _Drain()
         self._stop_time = float("inf")
@@ -127,6 +127,7 @@ class PerfCapture:
         if failure:
             raise failure[0]
         assert self._child is not None
+        self._exit = os.pidfd_open(self._child.pid)
         return self._child.pid
 
     def attach(self, pid: int) -> None:
@@ -229,15 +230,10 @@ class PerfCapture:
     def _pause(self) -> None:
         """A while, or until the program ends."""
         seconds = max(min(_LOOK_SECONDS, self._stop_time - time.monotonic()), 0)
-        if self._exit >= 0:
-            select.select([self._exit], [], [], seconds)
-        else:
-            time.sleep(seconds)
+        select.select([self._exit], [], [], seconds)
 
     def _has_ended(self) -> bool:
-        if self._exit >= 0:
-            return bool(select.select([self._exit], [], [], 0)[0])
-        return self._exit_status() is not None
+        return bool(select.select([self._exit], [], [], 0)[0])
 
     def _exit_status(self) -> int | None:
         """As wait(2) gives it; None: it has not ended. It stays to be collected until everything was read."""

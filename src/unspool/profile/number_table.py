@@ -13,8 +13,8 @@ from unspool.core_interface import GUESS
 MAX_FRAMES = 1 << 28
 MAX_NODES = (1 << 31) - 2
 _EMPTY = np.uint64((1 << 64) - 1)  # no key: there are no MAX_NODES + 1 nodes
-# Slots for each key: where there are many, most keys are found at the first look, and every further look takes as
-# long as that.
+# Slots for each key: where there are many, most keys are found at the first look; every further look takes
+# as long as that.
 _SMALL, _SLOTS_WHILE_SMALL, _SLOTS = 1 << 16, 8, 2
 _FACTOR = np.uint64(0x9E37_79B9_7F4A_7C15)  # 2^64 / golden ratio: spreads what differs in low bits
 
