@@ -10,10 +10,9 @@ belongs to the format (";", line ends) is replaced in names.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-
-import numpy as np
+import io
+from functools import cache
+from operator import itemgetter
 
 from unspool.capture.samples import BinaryKind
 from unspool.export.leaves import Leaves, inlined_lines, printable
@@ -24,29 +23,30 @@ _MARKS = {BinaryKind.KERNEL: "_[k]", BinaryKind.JIT: "_[j]"}
 
 def collapsed(profile: Profile, event: int = 0) -> bytes:
     """All samples of one event: UTF-8, the heaviest stack first."""
-    lines = Counter[str]()
-    for stack, weight in _stacks(profile, event):
-        lines[stack] += weight
-    return "".join(f"{stack} {weight}\n" for stack, weight in lines.most_common()).encode()
-
-
-def _stacks(profile: Profile, event: int) -> Iterator[tuple[str, int]]:
-    """Of each leaf, the stack and its weight."""
     leaves = Leaves.of(profile)
     frames = _frame_texts(profile)
     stack_frame, parent = profile.stack_frame.tolist(), profile.stack_parent.tolist()
     threads = [_safe(thread.name) or str(thread.tid) for thread in profile.threads]
-    marks = [_safe(mark) for mark in leaves.marks]
-    for leaf in np.flatnonzero(leaves.event == event).tolist():
+    marks = [*(f"{_safe(mark)};" for mark in leaves.marks), ""]
+
+    @cache  # threads have stacks in common
+    def text(node: int) -> str:
         parts = []
-        node = int(leaves.stack[leaf])
         while node >= 0:
             parts.append(frames[stack_frame[node]])
             node = parent[node]
-        if leaves.mark[leaf] >= 0:
-            parts.append(marks[leaves.mark[leaf]])
-        parts.append(threads[leaves.thread[leaf]])
-        yield ";".join(reversed(parts)), int(leaves.weight[leaf])
+        return ";".join(reversed(parts))
+
+    weights: dict[tuple[str, str, str], int] = {}
+    columns = (leaves.thread, leaves.mark, leaves.stack, leaves.weight)
+    chosen = leaves.event == event
+    for thread, mark, node, weight in zip(*(column[chosen].tolist() for column in columns), strict=True):
+        stack = (threads[thread], marks[mark], text(node))
+        weights[stack] = weights.get(stack, 0) + weight
+    lines = io.BytesIO()
+    for (name, why, stack_text), weight in sorted(weights.items(), key=itemgetter(1), reverse=True):
+        lines.write(f"{name};{why}{stack_text} {weight}\n".encode())
+    return lines.getvalue()
 
 
 def _frame_texts(profile: Profile) -> list[str]:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.capture.samples import FLAGS, Flag
-from unspool.export.leaves import Leaves, binary_name, inlined_lines, printable
+from unspool.export.leaves import COMPRESSION, Leaves, binary_name, inlined_lines, printable
 from unspool.profile import Profile
 from unspool.unwind import How
 
@@ -47,7 +47,7 @@ def flame_graph(profile: Profile) -> bytes:
         "title": html.escape(f"{_command(profile)} - unspool"),
         "style": style,
         "script": script,
-        "profile": base64.b64encode(gzip.compress(_packed(profile), mtime=0)).decode(),
+        "profile": base64.b64encode(gzip.compress(_packed(profile), COMPRESSION, mtime=0)).decode(),
     }
     page = (viewer / "page.html").read_text("utf-8")
     return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]], page).encode()

@@ -10,14 +10,15 @@ the file. Labels: thread, tid, process, pid, and stack: "complete", "guessed", o
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from unspool.capture.samples import BinaryKind
-from unspool.export.leaves import VERDICTS, Leaves, printable
+from unspool.export.leaves import COMPRESSION, VERDICTS, Leaves, printable
 from unspool.export.pprof_messages import Message, new_profile
 from unspool.profile import Profile
 
@@ -27,7 +28,7 @@ _WITH_FILE = (BinaryKind.FILE, BinaryKind.VDSO)
 
 def pprof(profile: Profile) -> bytes:
     """The whole file."""
-    return gzip.compress(_Encoder(profile).encoded(), mtime=0)
+    return gzip.compress(_Encoder(profile).encoded(), COMPRESSION, mtime=0)
 
 
 class _Strings(dict[str, int]):
@@ -127,9 +128,9 @@ class _Encoder:
     def _add_samples(self) -> None:
         leaves = self._leaves
         values = [0] * (2 * len(self._profile.events))
-        add_thread_labels = self._thread_labels()
-        stack_key = self._strings.of("stack")
-        stacks = [self._strings.of(word) for word in (*VERDICTS, *leaves.marks)]
+        locations = self._locations()
+        of_thread = self._thread_labels()
+        of_stack = [self._labels(stack=word)[0] for word in (*VERDICTS, *leaves.marks)]
         columns = (
             leaves.event,
             leaves.thread,
@@ -143,33 +144,45 @@ class _Encoder:
             *(column.tolist() for column in columns), strict=True
         ):
             sample = self._message.sample.add()
-            sample.location_id.extend(self._locations(node))
+            sample.location_id.extend(locations(node))
             values[2 * event : 2 * event + 2] = samples, weight
             sample.value.extend(values)
             values[2 * event : 2 * event + 2] = 0, 0
-            add_thread_labels(sample, thread)
-            sample.label.add(key=stack_key, str=stacks[verdict if mark < 0 else len(VERDICTS) + mark])
+            sample.label.extend(of_thread[thread])
+            sample.label.append(of_stack[verdict if mark < 0 else len(VERDICTS) + mark])
 
-    def _locations(self, node: int) -> Iterator[int]:
-        parent, frame = self._profile.stack_parent, self._profile.stack_frame
-        while node >= 0:
-            yield int(frame[node]) + 1
-            node = int(parent[node])
+    def _locations(self) -> Callable[[int], tuple[int, ...]]:
+        """Of a node. Kept, since threads have stacks in common."""
+        ids, parents = (self._profile.stack_frame + 1).tolist(), self._profile.stack_parent.tolist()
 
-    def _thread_labels(self) -> Callable[[Message, int], None]:
-        strings = self._strings
-        names = [strings.of(thread.name) for thread in self._profile.threads]
-        commands = [strings.of(process.command) for process in self._profile.processes]
-        thread_key, tid_key, process_key, pid_key = map(strings.of, ("thread", "tid", "process", "pid"))
+        @cache
+        def of(node: int) -> tuple[int, ...]:
+            found = []
+            while node >= 0:
+                found.append(ids[node])
+                node = parents[node]
+            return tuple(found)
 
-        def add(sample: Message, number: int) -> None:
-            thread = self._profile.threads[number]
-            sample.label.add(key=thread_key, str=names[number])
-            sample.label.add(key=tid_key, num=thread.tid)
-            sample.label.add(key=process_key, str=commands[thread.process])
-            sample.label.add(key=pid_key, num=self._profile.processes[thread.process].pid)
+        return of
 
-        return add
+    def _thread_labels(self) -> list[list[Message]]:
+        processes = self._profile.processes
+        return [
+            self._labels(
+                thread=thread.name,
+                tid=thread.tid,
+                process=processes[thread.process].command,
+                pid=processes[thread.process].pid,
+            )
+            for thread in self._profile.threads
+        ]
+
+    def _labels(self, **labels: str | int) -> list[Message]:
+        found = type(self._message)().sample.add().label
+        for key, value in labels.items():
+            named = {"str": self._strings.of(value)} if isinstance(value, str) else {"num": value}
+            found.add(key=self._strings.of(key), **named)
+        return list(found)
 
     def _add_facts(self) -> None:
         message, meta = self._message, self._profile.meta
