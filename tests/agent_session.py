@@ -143,7 +143,8 @@ class AgentSession:
         """Until is_done, which must be in time."""
         end = time.monotonic() + seconds
         while True:
-            runs = any(program.poll() is None for program in self._programs)  # asked first: it may end any time
+            # Asked first: it may end at any time.
+            runs = any(program.poll() is None for program in self._programs)
             if is_done():
                 return
             assert time.monotonic() < end, "it took too long"
