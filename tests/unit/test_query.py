@@ -104,6 +104,32 @@ def test_every_view_answers(path: Path) -> None:
         assert len(output(path, f"SELECT * FROM {view}").splitlines()) > 1
 
 
+def test_percents_are_of_all_samples_of_an_event(path: Path) -> None:
+    """Also where what a view shows is only a part of them (lines), or more than them (totals)."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("INSERT INTO events VALUES (1, 'misses', 'count')")
+        columns = "time, 1, thread, stack, 1000, stack_end, flags"
+        connection.execute(f"INSERT INTO samples SELECT {columns} FROM samples WHERE weight = 5")
+        connection.execute(
+            "UPDATE lines SET file = NULL WHERE frame IN (SELECT frame FROM stacks WHERE id = 1)"
+        )
+        connection.commit()
+        shares = {
+            view: {
+                (event, function): percent
+                for event, function, percent in connection.execute(
+                    f"SELECT event, function, percent FROM {view}"
+                )
+            }
+            for view in ("function_self", "function_total", "line_self")
+        }
+    own = {("cpu", LONG): 58.33, ("cpu", "b"): 41.67, ("misses", "b"): 100.0}
+    assert shares["function_self"] == own
+    everywhere = {("cpu", LONG): 58.33, ("cpu", "b"): 100.0, ("cpu", "main"): 100.0}
+    assert shares["function_total"] == everywhere | {("misses", "b"): 100.0, ("misses", "main"): 100.0}
+    assert shares["line_self"] == {key: share for key, share in own.items() if key[1] != LONG}
+
+
 @pytest.mark.parametrize(
     "sql",
     ["DELETE FROM samples", "DROP TABLE samples", "CREATE TABLE x (y)", "PRAGMA user_version = 7", "VACUUM"],

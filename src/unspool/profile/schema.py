@@ -39,8 +39,9 @@ _WITHOUT_ROWID = ("meta", "lines")
 
 # A thread's time counts in the first event that is measured in nanoseconds.
 _TIME_EVENT = "(SELECT min(id) FROM events WHERE unit = 'nanoseconds')"
-_PERCENT = """round(100.0 * sum(weight) / (SELECT sum(weight) FROM samples WHERE samples.event = {event}), 2)
-        AS percent"""
+# Of the event's weight, which is added up once a query, not once a row.
+_PERCENT = "round(100.0 * sum(weight) / max(total), 2) AS percent"
+_TOTALS = "(SELECT event, sum(weight) AS total FROM samples GROUP BY event) AS totals"
 _LEAVES = "SELECT event, stack, sum(weight) AS weight, count(*) AS samples FROM samples GROUP BY event, stack"
 
 VIEWS = {
@@ -55,11 +56,12 @@ VIEWS = {
         LEFT JOIN files ON files.id = lines.file""",
     "function_self": f"""
     SELECT events.name AS event, function, binary, sum(weight) AS weight,
-        {_PERCENT.format(event="leaves.event")}, sum(samples) AS samples
+        {_PERCENT}, sum(samples) AS samples
     FROM ({_LEAVES}) AS leaves
         JOIN stacks ON stacks.id = leaves.stack
         JOIN frame_names ON frame_names.frame = stacks.frame AND frame_names.depth = 0
         JOIN events ON events.id = leaves.event
+        JOIN {_TOTALS} ON totals.event = leaves.event
     GROUP BY leaves.event, function, binary
     ORDER BY leaves.event, weight DESC""",
     # A function that calls itself counts once a sample. Parents come before their children: whatever the file
@@ -71,20 +73,22 @@ VIEWS = {
         SELECT event, leaf, weight, samples, parent FROM path JOIN stacks ON stacks.id = path.node
         WHERE parent < stacks.id)
     SELECT events.name AS event, function, binary, sum(weight) AS weight,
-        {_PERCENT.format(event="once.event")}, sum(samples) AS samples
+        {_PERCENT}, sum(samples) AS samples
     FROM (SELECT DISTINCT event, leaf, function, binary, weight, samples
             FROM path JOIN stacks ON stacks.id = path.node
                 JOIN frame_names ON frame_names.frame = stacks.frame) AS once
         JOIN events ON events.id = once.event
+        JOIN {_TOTALS} ON totals.event = once.event
     GROUP BY once.event, function, binary
     ORDER BY once.event, weight DESC""",
     "line_self": f"""
     SELECT events.name AS event, file, line, function, binary, sum(weight) AS weight,
-        {_PERCENT.format(event="leaves.event")}, sum(samples) AS samples
+        {_PERCENT}, sum(samples) AS samples
     FROM ({_LEAVES}) AS leaves
         JOIN stacks ON stacks.id = leaves.stack
         JOIN frame_names ON frame_names.frame = stacks.frame AND frame_names.depth = 0
         JOIN events ON events.id = leaves.event
+        JOIN {_TOTALS} ON totals.event = leaves.event
     WHERE file IS NOT NULL
     GROUP BY leaves.event, file, line, function, binary
     ORDER BY leaves.event, weight DESC""",
