@@ -197,18 +197,20 @@ static bool leave_ordinary_steps(struct lanes *lanes, struct lane *lane) {
 
 /* ------------------------------------------------------------------ results */
 
-/* Copies in pieces of a size that the compiler knows, where that writes into room that is still free. */
+/* Copies in pieces of a size that the compiler knows, where all of a lane would fit in. */
 static void copy_stack(const struct lane *lane, struct unspool_stack *stack, uint64_t room) {
+    enum { PIECE = 8 };
+    static_assert(LANE_FRAMES % PIECE == 0, "no piece reaches beyond a lane");
     uint64_t count = lane_count(lane);
     if (room < LANE_FRAMES) {
         memcpy(stack->addresses, lane->addresses, count * sizeof *stack->addresses);
         memcpy(stack->how, lane->how, count);
         return;
     }
-    for (uint64_t i = 0; i < count; i += 8)
-        memcpy(stack->addresses + i, lane->addresses + i, 8 * sizeof *stack->addresses);
-    for (uint64_t i = 0; i < count; i += 16)
-        memcpy(stack->how + i, lane->how + i, 16);
+    for (uint64_t i = 0; i < count; i += PIECE) {
+        memcpy(stack->addresses + i, lane->addresses + i, PIECE * sizeof *stack->addresses);
+        memcpy(stack->how + i, lane->how + i, PIECE);
+    }
 }
 
 /* The sample's stack becomes the batch's next one. False: there is no room. */

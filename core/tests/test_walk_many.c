@@ -2,6 +2,8 @@
  * test_walk_many.c: batches (unspool_walk_many): the same stacks as one by one, whatever the room, the
  * depth limit and the cache.
  */
+#include <stdlib.h>
+
 #include "process.h"
 
 /* More samples than are walked at one time; most have up to MOST frames, some many more. */
@@ -171,6 +173,38 @@ static void the_depth_limit_is_an_end_of_its_own(void) {
     }
 }
 
+/* One stack of each depth about as large as what is walked in turn, into room that just suffices. */
+static void room_that_just_suffices(void) {
+    static uint64_t long_stack[DEEP + 1];
+    static struct unspool_cache cache;
+    begin(UNSPOOL_X86_64);
+    unspool_cache_clear(&cache);
+    p.unwinder.cache = &cache;
+    for (uint64_t depth = 100; depth < DEEP; depth++) {
+        for (uint64_t i = 0; i < depth; i++)
+            long_stack[i] = CODE_AT + (i + 1 < depth ? 0x1110 : 0x1010);
+        const uint64_t offsets[] = {0, 8 * depth};
+        for (uint64_t room = depth; room <= depth + 2; room++) {
+            uint64_t *addresses = malloc(room * sizeof *addresses), found[2] = {0};
+            uint8_t *how = malloc(room), end;
+            struct unspool_batch batch = {.count = 1,
+                                          .registers = registers[0],
+                                          .stack_offsets = offsets,
+                                          .stack_bytes = (const uint8_t *)long_stack,
+                                          .depth_limit = 2 * DEEP,
+                                          .capacity = room,
+                                          .addresses = addresses,
+                                          .how = how,
+                                          .offsets = found,
+                                          .ends = &end};
+            CHECK_EQUAL(unspool_walk_many(&p.unwinder, &batch, 0), room > depth);
+            CHECK(room == depth || (found[1] == depth + 1 && end == UNSPOOL_END_ROOT));
+            free(addresses);
+            free(how);
+        }
+    }
+}
+
 static void samples_without_stack_bytes(void) {
     begin(UNSPOOL_X86_64);
     for (uint64_t i = 0; i <= SAMPLES; i++)
@@ -188,6 +222,7 @@ int main(void) {
     RUN(a_batch_begins_where_the_last_one_ended);
     RUN(room_that_runs_out);
     RUN(the_depth_limit_is_an_end_of_its_own);
+    RUN(room_that_just_suffices);
     RUN(samples_without_stack_bytes);
     end_process(&p);
     return check_result();
