@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from unspool.capture import LiveProcess
+from unspool.capture.live_process import LiveProcess
 from unspool.capture.task_status import TaskStatus
 from unspool.cli.stack_frames import ThreadLines, symbolize_threads
 from unspool.symbols import PerfMap, Symbolizer

@@ -17,9 +17,11 @@ import zstandard
 
 from tests.integration.targets import PROGRAMS, SYMBOLIZER, build, functions, started
 from unspool.binaries import Binary
-from unspool.capture import CaptureError, CoreDump, LiveProcess
+from unspool.capture import CaptureError
+from unspool.capture.core_dump import CoreDump
 from unspool.capture.core_file import CoreFile
 from unspool.capture.core_notes import Signal
+from unspool.capture.live_process import LiveProcess
 from unspool.cli.stack_frames import ThreadLines, symbolize_threads
 from unspool.unwind import How, StackEnd
 

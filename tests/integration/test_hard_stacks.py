@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.targets import PROGRAMS, SYMBOLIZER, build, functions, next_line, started, threads_of
-from unspool.capture import LiveProcess
+from unspool.capture.live_process import LiveProcess
 from unspool.cli.stack_frames import ThreadLines, symbolize_threads
 from unspool.unwind import How
 

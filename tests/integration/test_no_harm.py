@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.targets import build, functions, next_line, started, threads_of
-from unspool.capture import CaptureError, LiveProcess
+from unspool.capture import CaptureError
+from unspool.capture.live_process import LiveProcess
 from unspool.capture.task_status import TaskStatus
 
 

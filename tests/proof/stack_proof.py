@@ -24,7 +24,7 @@ from typing import Any
 
 from tests.proof.stack_comparison import Comparison, Difference, compare_thread
 from tests.proof.stack_targets import Target, all_targets
-from unspool.capture import LiveProcess
+from unspool.capture.live_process import LiveProcess
 from unspool.capture.memory_map import MemoryMap
 from unspool.capture.task_status import TaskStatus
 from unspool.cli.stack_frames import ThreadLines, symbolize_threads

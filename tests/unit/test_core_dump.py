@@ -26,7 +26,8 @@ from tests.elf_writer import ALLOC, EXEC, EXEC_FILE, Section, Segment, elf_file
 from tests.small_library import IMAGE_BASE, Library
 from tests.stopped_library import PAGE, STACK, StoppedLibrary, not_dumped, words
 from unspool.binaries import BinaryError
-from unspool.capture import CaptureError, CoreDump, core_dump
+from unspool.capture import CaptureError, core_dump
+from unspool.capture.core_dump import CoreDump
 from unspool.capture.core_image import image_at
 from unspool.unwind import Stack, StackEnd
 

@@ -1,8 +1,6 @@
-"""Where samples come from: so far live processes and core files."""
+"""Where samples come from: running programs, perf.data, live processes, core files. Each source is a module,
+imported by whoever needs it."""
 
-from unspool.capture.core_dump import CoreDump
 from unspool.capture.errors import CaptureError
-from unspool.capture.live_process import LiveProcess
-from unspool.capture.process import CapturedProcess, CapturedThread
 
-__all__ = ["CaptureError", "CapturedProcess", "CapturedThread", "CoreDump", "LiveProcess"]
+__all__ = ["CaptureError"]

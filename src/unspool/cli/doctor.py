@@ -14,8 +14,9 @@ import click
 
 from unspool.binaries import BinaryError
 from unspool.cache import Cache
-from unspool.capture import CaptureError, LiveProcess
+from unspool.capture import CaptureError
 from unspool.capture.in_process import CaptureSettings
+from unspool.capture.live_process import LiveProcess
 from unspool.capture.perf_event import PerfCapture
 from unspool.capture.perf_permission import PerfSettings, kernel_is_visible
 from unspool.capture.permission import Rights, user_name

@@ -6,8 +6,9 @@ from contextlib import closing
 import click
 
 from unspool.binaries import BinaryError
-from unspool.capture import CaptureError, LiveProcess
+from unspool.capture import CaptureError
 from unspool.capture.core_notes import Signal
+from unspool.capture.live_process import LiveProcess
 from unspool.capture.process import CapturedProcess
 from unspool.cli.columns import printable, signal_name
 from unspool.cli.downloads import Downloads

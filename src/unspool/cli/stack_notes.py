@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from unspool.binaries import Binary
-from unspool.capture import LiveProcess
+from unspool.capture.live_process import LiveProcess
 from unspool.capture.process import CapturedProcess
 from unspool.cli.stack_frames import ThreadLines
 from unspool.symbols import Symbolizer

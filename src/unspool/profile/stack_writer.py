@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +29,8 @@ from unspool.unwind import How
 
 _FRAMES_KEPT = 200_000  # about 50 MB
 _NODES_KEPT = 2_000_000  # about 100 MB
-_MULTIPLIERS = np.random.default_rng(1).integers(1, 1 << 63, 1 << 13).astype(np.uint64) * np.uint64(
-    2
-) + np.uint64(1)
+_random = Random(1).getrandbits
+_MULTIPLIERS = np.array([_random(64) | 1 for _ in range(1 << 13)], np.uint64)
 
 
 @dataclass(slots=True)
