@@ -201,4 +201,5 @@ class Binary(ABC):
                 whole = any(-(-last // page) * page == file_offset + end - start for page in begins)
                 fits[bias] = max(fits.get(bias, (False, False, 0)), (whole, bool(begins), overlap))
         best = [bias for bias, fit in fits.items() if fit == max(fits.values())]
-        return best[0] + self.image_address if len(best) == 1 else None
+        found = best[0] + self.image_address if len(best) == 1 else -1
+        return found if 0 <= found < 1 << 64 else None

@@ -117,7 +117,7 @@ class CodeFiles:
             ranges = _ranges(entry, known) if isinstance(known, KnownFile) else []
             if not ranges:
                 file = CodeFile(entry.name, None, self.arch) if entry.is_file else self._jit
-                image_base = entry.start - entry.file_offset if entry.is_file else 0
+                image_base = max(entry.start - entry.file_offset, 0) if entry.is_file else 0
                 ranges = [CodeRange(entry.start, entry.end, image_base, None, file)]
             result.ranges += ranges
         result.ranges.sort(key=lambda r: r.start)

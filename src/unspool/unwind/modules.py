@@ -73,16 +73,19 @@ class ModuleMap:
 
 def executable_mappings(module: Module, binary: Binary, start: int | None, end: int | None) -> list[Mapping]:
     """Where the code of a module lies: its executable segments, or what of [start, end) they cover (the
-    rest of a page holds other bytes of the file); the whole of [start, end) if they cover nothing."""
+    rest of a page holds other bytes of the file); the whole of [start, end) if they cover nothing. A segment
+    goes on up to the next one at most, whatever the file says: no address is in two."""
     low, high = start or 0, LAST_ADDRESS if end is None else min(end, LAST_ADDRESS)
     bias = module.image_base - binary.image_address
-    pieces = []
-    for segment in binary.segments:
+    pieces: list[Mapping] = []
+    for segment in sorted(binary.segments, key=lambda segment: segment.address, reverse=True):
         if segment.executable:
             piece_start = max(low, segment.address + bias)
-            piece_end = min(high, segment.address + segment.memory_size + bias)
+            segment_end = segment.address + segment.memory_size + bias
+            piece_end = min(pieces[-1].start if pieces else high, segment_end)
             if piece_start < piece_end:
                 pieces.append(Mapping(piece_start, piece_end, module))
+    pieces.reverse()
     if not pieces and start is not None and end is not None:
         pieces.append(Mapping(start, high, module))
     return pieces
