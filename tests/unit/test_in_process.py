@@ -190,6 +190,23 @@ def test_a_return_address_in_new_code_has_the_map_read_once(capture: InProcessCa
         session.step()
 
 
+def test_a_stack_that_is_in_no_map_has_it_read_no_oftener_than_it_may_cost(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    session.published()
+    (process,) = capture._followed.values()
+    process._next_map = process._next_forced_map = time.monotonic() + 10  # after a reading of half a second
+    session.agent.sample([code()], HOW[:1], LATE)  # sp is 0
+    process._drain()
+    assert process._next_map >= process._next_forced_map
+
+
+def test_tables_that_a_program_says_are_mapped_beyond_all_addresses(capture: InProcessCapture) -> None:
+    session = Session(capture)
+    session.agent.fields["zone_address"] = (1 << 64) - 1
+    session.published()
+    assert len(session.agent.modules())
+
+
 def test_lost_samples_are_told_once(capture: InProcessCapture) -> None:
     session = Session(capture)
     session.published()

@@ -370,7 +370,8 @@ class FollowedProcess:
         self._samples.take(ring, tids, self._history.current, with_events=self._triggers.with_events)
         sps = dict(zip(tids.tolist(), ring.samples["sp"].tolist(), strict=True))
         if not self._stacks.tell(sps, self._map):
-            self._next_map = min(self._next_map, time.monotonic() + _NEW_STACK_SECONDS)
+            soon = max(time.monotonic() + _NEW_STACK_SECONDS, self._next_forced_map)
+            self._next_map = min(self._next_map, soon)
         ends = ring.samples["end"]
         self._met_unknown |= bool((ends == StackEnd.UNMAPPED_PC).any())
         # A return address that is no code may be in a library that is new; or it is none, however often the

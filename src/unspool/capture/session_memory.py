@@ -186,7 +186,7 @@ class Area:
         offset = layout.MODULE_LISTS_OFFSET + buffer * layout.MODULE_LIST.itemsize
         head: Any = np.ndarray((), layout.MODULE_LIST, self._memory, offset)
         modules: Any = np.ndarray(count, layout.MODULE, self._memory, offset + layout.MODULE_OFFSET)
-        zone = self.field("zone_address")
+        zone = min(self.field("zone_address"), (1 << 64) - _ZONE_SIZE)  # the program may have written over it
         modules["start"], modules["end"] = starts[:count], ends[:count]
         modules["image_base"] = bases[:count]
         modules["table"] = [0 if place is None else zone + place for place in places[:count]]
