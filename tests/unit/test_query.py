@@ -104,6 +104,15 @@ def test_every_view_answers(path: Path) -> None:
         assert len(output(path, f"SELECT * FROM {view}").splitlines()) > 1
 
 
+def test_views_are_ours_whatever_the_file_has(path: Path) -> None:
+    """It may be of an older unspool, whose views were slower, or of somebody who means no good."""
+    before = output(path, "SELECT * FROM function_self")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP VIEW function_self")
+        connection.execute("CREATE VIEW function_self AS SELECT 'something else' AS function")
+    assert output(path, "SELECT * FROM function_self") == before
+
+
 def test_percents_are_of_all_samples_of_an_event(path: Path) -> None:
     """Also where what a view shows is only a part of them (lines), or more than them (totals)."""
     with closing(sqlite3.connect(path)) as connection:

@@ -1,7 +1,8 @@
 """Opens a recording's file: for reading, also while it is written or after its writer died.
 
 A file may come from anybody: before anything else is asked, it is checked to be a recording with exactly our
-tables and views. What its rows say is checked by those who read them.
+tables. Whatever its views are (an older unspool's may be slower), ours are asked in their place. What its rows
+say is checked by those who read them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from unspool.profile.errors import RecordingError
-from unspool.profile.schema import APPLICATION_ID, VERSION, statements
+from unspool.profile.schema import APPLICATION_ID, VERSION, VIEWS, statements
 
 _MAGIC = b"SQLite format 3\0"
 _PERF_DATA = b"PERFILE2"
@@ -34,8 +35,10 @@ def open_for_reading(path: str) -> sqlite3.Connection:
             except sqlite3.OperationalError as error:
                 connection.close()
                 connection = _without_shared_memory(path, error)
-            connection.execute("PRAGMA query_only = ON")
             _check(connection, path)
+            for name, query in VIEWS.items():  # found before those of the file
+                connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
+            connection.execute("PRAGMA query_only = ON")
         except BaseException:
             connection.close()
             raise
@@ -115,17 +118,23 @@ def _check(connection: sqlite3.Connection, path: str) -> None:
     if version != VERSION:
         newer = "use a newer unspool" if version > VERSION else "record again, or use an older unspool"
         raise RecordingError(path, f"its format has version {version}, this unspool reads {VERSION}", newer)
-    found = set(connection.execute("SELECT type, name, sql FROM sqlite_schema"))
-    if _schema() - found or any(kind == "trigger" for kind, _, _ in found):
+    found = _schema(connection)
+    if _expected() - found or any(kind == "trigger" for kind, _, _ in found):
         raise RecordingError(path, "its tables are not those of a recording", DAMAGED)
 
 
+def _schema(connection: sqlite3.Connection) -> set[tuple[str, str, str | None]]:
+    """Type, name, and but for views the SQL of all that there is."""
+    sql = "SELECT type, name, CASE type WHEN 'view' THEN NULL ELSE sql END FROM sqlite_schema"
+    return set(connection.execute(sql))
+
+
 @cache
-def _schema() -> set[tuple[str, str, str | None]]:
+def _expected() -> set[tuple[str, str, str | None]]:
     with closing(sqlite3.connect(":memory:")) as connection:
         for statement in statements():
             connection.execute(statement)
-        return set(connection.execute("SELECT type, name, sql FROM sqlite_schema"))
+        return _schema(connection)
 
 
 @contextmanager
