@@ -41,17 +41,24 @@ static const uint8_t *code_bytes(const struct unspool_compile_input *input, uint
 struct scan {
     const uint8_t *bytes;
     uint64_t address, size; /* what is left */
+    uint64_t readable;      /* bytes, beyond the end too */
     uint32_t arch;
 };
 
 static struct scan begin_scan(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
     struct scan scan = {.address = start + input->image_address, .arch = input->arch};
-    scan.bytes = code_bytes(input, scan.address, &scan.size);
+    scan.bytes = code_bytes(input, scan.address, &scan.readable);
     if (!scan.bytes)
-        scan.size = 0;
-    if (scan.size > end - start)
-        scan.size = end - start;
+        scan.readable = 0;
+    scan.size = scan.readable < end - start ? scan.readable : end - start;
     return scan;
+}
+
+static inline void pass(struct scan *scan, uint64_t length) {
+    scan->bytes += length;
+    scan->address += length;
+    scan->size -= length;
+    scan->readable -= length;
 }
 
 /* False where the code ends, or what there is can't be decoded. */
@@ -62,9 +69,7 @@ static bool next_instruction(struct scan *scan, struct instruction *instruction)
         aarch64_decode(scan->bytes, scan->size, scan->address, instruction);
     else
         x86_64_decode(scan->bytes, scan->size, scan->address, instruction);
-    scan->bytes += instruction->length;
-    scan->address += instruction->length;
-    scan->size -= instruction->length;
+    pass(scan, instruction->length);
     return instruction->length != 0;
 }
 
@@ -77,15 +82,11 @@ static bool may_make_thread(const struct scan *scan) {
 
 /* Goes to the next instruction that may write sp. */
 static void skip_plain(struct scan *scan) {
-    size_t length;
-    while (scan->arch == UNSPOOL_X86_64 && (length = x86_64_plain_length(scan->bytes, scan->size)) != 0) {
-        scan->bytes += length;
-        scan->address += length;
-        scan->size -= length;
-    }
+    if (scan->arch == UNSPOOL_X86_64 && scan->size != 0)
+        pass(scan, x86_64_plain_bytes(scan->bytes, scan->size, scan->readable));
 }
 
-static bool code_changes_frame(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
+bool code_outruns_row(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
     struct scan scan = begin_scan(input, start, end);
     struct instruction instruction;
     skip_plain(&scan);
@@ -114,7 +115,7 @@ static bool code_outruns_rows(const struct unspool_compile_input *input, uint64_
 bool code_outruns_cfi(const struct unspool_compile_input *input, const struct cfi_program *program) {
     uint64_t first_end;
     if (cfi_is_one_row(program))
-        return code_changes_frame(input, program->start, program->end);
+        return code_outruns_row(input, program->start, program->end);
     return cfi_tells_no_epilogue(program, &first_end) &&
            code_outruns_rows(input, program->start, first_end, program->end);
 }

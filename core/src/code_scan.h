@@ -14,6 +14,9 @@
  * one after the other; what can't be decoded, or is not there, ends the search. */
 bool code_outruns_cfi(const struct unspool_compile_input *input, const struct cfi_program *program);
 
+/* The same of a function start .. end that has but one row. */
+bool code_outruns_row(const struct unspool_compile_input *input, uint64_t start, uint64_t end);
+
 /* aarch64: true when lr is in memory by the row that starts at row_start, the function's first such, and none
  * of the instructions before it puts it there. */
 bool code_saves_late(const struct unspool_compile_input *input, const struct cfi_program *program,

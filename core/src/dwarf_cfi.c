@@ -154,7 +154,7 @@ static bool parse_cie(struct cie *cie, const struct entry *entry, const struct u
 }
 
 /* The CIE at an offset, usable or not; NULL when there is none. */
-static const struct cie *find_cie(struct cfi_reader *reader, uint32_t section_index, uint64_t offset) {
+static struct cie *find_cie(struct cfi_reader *reader, uint32_t section_index, uint64_t offset) {
     const struct unspool_section *section = &reader->input->sections[section_index];
     struct cie *cie = &reader->cies[(offset / 4 + section_index) % CIE_CACHE];
     if (cie->instructions && cie->offset == offset && cie->section == section_index)
@@ -213,12 +213,12 @@ static bool parse_fde(struct cfi_reader *reader, uint32_t section_index, struct 
     if (body->failed || cursor_left(body) > UINT32_MAX)
         return false;
     *problem = UNSPOOL_PROBLEM_RANGE;
-    if (start + size < start)
+    if (start + size < start || (size && start + size > UINT32_MAX))
         return false;
     *problem = 0;
     *fde = (struct fde){
-        .start = start,
-        .end = start + size,
+        .start = (uint32_t)start,
+        .end = (uint32_t)(start + size),
         .offset = entry->offset,
         .instructions = (uint64_t)(body->at - reader->input->sections[section_index].bytes),
         .cie_offset = entry->cie_offset,
@@ -258,11 +258,16 @@ bool read_fdes(struct cfi_reader *reader, uint32_t section_index,
     return true;
 }
 
+struct cie *fde_cie(struct cfi_reader *reader, const struct fde *fde) {
+    struct cie *cie = find_cie(reader, fde->section, fde->cie_offset);
+    return cie && cie->usable ? cie : NULL;
+}
+
 bool fde_program(struct cfi_reader *reader, const struct fde *fde, struct cfi_program *program) {
     const struct unspool_compile_input *input = reader->input;
     const struct unspool_section *section = &input->sections[fde->section];
-    const struct cie *cie = find_cie(reader, fde->section, fde->cie_offset);
-    if (!cie || !cie->usable)
+    const struct cie *cie = fde_cie(reader, fde);
+    if (!cie)
         return false;
     *program = (struct cfi_program){
         .initial = cie->instructions,

@@ -63,9 +63,14 @@ struct instruction {
 void x86_64_decode(const uint8_t *bytes, size_t size, uint64_t address, struct instruction *out);
 void aarch64_decode(const uint8_t *bytes, size_t size, uint64_t address, struct instruction *out);
 
-/* The length of an instruction that is quickly seen to be one that does not write sp; 0: x86_64_decode tells.
- */
-size_t x86_64_plain_length(const uint8_t *bytes, size_t size);
+#define X86_64_LONGEST 15
+/* How many bytes the instructions take that the code begins with and that are quickly seen not to write sp,
+ * as x86_64_decode would say: what follows is to be decoded. They lie in the first `size` bytes; up to
+ * `readable` bytes, `size` or more, may be looked at. */
+size_t x86_64_plain_bytes(const uint8_t *bytes, size_t size, size_t readable);
+/* The length of an instruction that is quickly seen to go on to the next one and to have no effects; 0:
+ * x86_64_decode tells. X86_64_LONGEST bytes must be readable. */
+size_t x86_64_idle_length(const uint8_t *bytes);
 
 /* For the decoders: appends an effect. What does not fit makes the instruction INVALID. */
 static inline void instruction_effect(struct instruction *out, struct stack_effect effect) {

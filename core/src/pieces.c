@@ -10,15 +10,19 @@ static uint64_t *sort_by_start(const struct vector *fdes, const bool *wanted, si
     uint64_t *other = malloc((fdes->count + 1) * sizeof *other);
     size_t n = 0;
     bool ascending = true;
+    uint64_t differing = 0; /* bits */
     for (size_t i = 0; keys && i < fdes->count; i++) {
         if (!wanted[i])
             continue;
-        keys[n] = fde[i].start << 32 | i;
+        keys[n] = (uint64_t)fde[i].start << 32 | i;
         ascending = ascending && (n == 0 || keys[n - 1] < keys[n]);
+        differing |= keys[n] ^ keys[0];
         n++;
     }
     for (unsigned shift = 32; keys && other && !ascending && shift < 64; shift += 8) {
         size_t starts[257] = {0};
+        if (!(differing >> shift & 0xff))
+            continue;
         for (size_t i = 0; i < n; i++)
             starts[(keys[i] >> shift & 0xff) + 1]++;
         for (size_t i = 1; i < 257; i++)
@@ -44,7 +48,7 @@ static bool add_piece(struct vector *pieces, uint64_t start, uint64_t end, uint3
         return true;
     struct piece *piece = vector_add(pieces, 1, sizeof *piece);
     if (piece)
-        *piece = (struct piece){start, end, fde};
+        *piece = (struct piece){(uint32_t)start, (uint32_t)end, fde};
     return piece != NULL;
 }
 
@@ -119,7 +123,8 @@ bool cut_into_pieces(const struct vector *fdes, const struct unspool_section *se
         count += wanted[i];
     }
     bool is_all = count == fdes->count;
-    bool ok = wanted && sweep(fdes, wanted, problems, is_all ? pieces : &eh_frame);
+    bool ok = wanted && vector_reserve(pieces, fdes->count, sizeof(struct piece)) &&
+              sweep(fdes, wanted, problems, is_all ? pieces : &eh_frame);
     for (size_t i = 0; ok && i < fdes->count; i++)
         wanted[i] = !wanted[i];
     ok = ok &&

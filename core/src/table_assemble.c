@@ -27,14 +27,21 @@ static void fill_pages(struct unspool_table *table) {
         pages[page] = next = pages[page] < next ? pages[page] : next;
 }
 
+/* A part ends here: zeros up to where the next one starts. */
+static void fill_up(struct unspool_table *table, uint64_t end) {
+    for (; end % TABLE_ALIGNMENT; end++)
+        ((uint8_t *)table)[end] = 0;
+}
+
 static void copy_part(struct unspool_table *table, uint64_t part, const struct vector *vector, size_t size) {
     if (vector->count)
         memcpy((uint8_t *)table + part, vector->items, vector->count * size);
+    fill_up(table, part + vector->count * size);
 }
 
-struct unspool_table *table_assemble(const struct builder *builder) {
+struct unspool_table *table_assemble(struct builder *builder) {
     const struct unspool_compile_input *input = builder->reader.input;
-    const uint32_t *rows = builder->rows.items;
+    const uint32_t *rows = builder_rows(builder);
     struct unspool_table header = {
         .magic = TABLE_MAGIC,
         .version = TABLE_VERSION,
@@ -42,7 +49,7 @@ struct unspool_table *table_assemble(const struct builder *builder) {
         .base = builder->base,
         .image_address = input->image_address,
         .entry = input->entry_address ? input->entry_address - input->image_address : TABLE_NO_ENTRY,
-        .row_count = (uint32_t)builder->rows.count,
+        .row_count = (uint32_t)builder->row_rules.count,
         .rule_count = (uint32_t)builder->rules.items.count,
         .saved_count = (uint32_t)builder->saved.items.count,
         .function_count = (uint32_t)builder->functions.count,
@@ -51,16 +58,18 @@ struct unspool_table *table_assemble(const struct builder *builder) {
     choose_pages(&header, header.row_count ? rows[header.row_count - 1] : 0);
     if (!table_place(&header))
         return NULL;
-    struct unspool_table *table = calloc(1, header.size);
+    struct unspool_table *table = realloc(builder->rows.items, header.size);
     if (!table)
         return NULL;
+    builder->rows.items = NULL;
     *table = header;
-    copy_part(table, table->rows, &builder->rows, sizeof(uint32_t));
+    fill_up(table, table->rows + table->row_count * sizeof(uint32_t));
     copy_part(table, table->row_rules, &builder->row_rules, sizeof(uint16_t));
     copy_part(table, table->rules, &builder->rules.items, sizeof(struct rule));
     copy_part(table, table->saved, &builder->saved.items, sizeof(struct saved_set));
     copy_part(table, table->functions, &builder->functions, sizeof(struct exact_function));
     copy_part(table, table->programs, &builder->programs, 1);
     fill_pages(table);
+    fill_up(table, table->pages + (table->page_count + (uint64_t)1) * sizeof(uint32_t));
     return table;
 }

@@ -17,15 +17,16 @@
 /* What an EXACT rule keeps of the rule that it stands for. */
 #define EXACT_KEEPS (UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_DEBUG_FRAME)
 
+/* About how many bytes of call frame information there are to a row or more, and at least to an FDE. */
+#define ROW_CFI 4
+#define LEAST_FDE 24
+#define MOST_RESERVED ((uint64_t)64 << 20)
+
 /* What is asked of no code. */
 #define NEVER_DOUBTED (UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_EXACT | UNSPOOL_ROW_NONE)
 
 static bool add_fde(void *context, const struct fde *fde) {
     struct builder *builder = context;
-    if (fde->end > ADDRESS_LIMIT) {
-        add_problem(builder->problems, UNSPOOL_PROBLEM_RANGE, fde->section, fde->offset);
-        return true;
-    }
     if (builder->fdes.count == UINT32_MAX)
         return false;
     struct fde *added = vector_add(&builder->fdes, 1, sizeof *fde);
@@ -165,9 +166,9 @@ static struct rule to_rule(struct builder *builder, const struct cfi_program *pr
 }
 
 static bool add_row(struct builder *builder, uint64_t address, uint16_t number) {
-    uint32_t *rows = builder->rows.items;
+    uint32_t *rows = builder_rows(builder);
     uint16_t *row_rules = builder->row_rules.items;
-    size_t count = builder->rows.count;
+    size_t count = builder->row_rules.count;
     uint32_t from_base = (uint32_t)(address - builder->base);
     /* Where a function starts matters when its rows are doubted. */
     bool is_doubted = ((const struct rule *)builder->rules.items.items)[number].flags & UNSPOOL_ROW_DOUBTED;
@@ -255,120 +256,36 @@ static bool is_in_lr(const struct rule *rule, uint32_t arch) {
            RULE_RA(rule) == UNSPOOL_SAVED_SAME;
 }
 
-/* The number of an ordinary rule that says what a usual row says; -1: there is no more room for it. */
-static int32_t make_usual_rule(struct builder *builder, const struct usual_row *row) {
-    static const uint8_t saved[] = {USUAL_RBX, USUAL_R12, USUAL_R13, USUAL_R14, USUAL_R15};
-    struct saved_set set = {{0}};
-    for (size_t i = 0; i < sizeof saved; i++)
-        set.slot[i] = (int16_t)-(int16_t)(row->slots >> 8 * saved[i] & 0xff);
-    int32_t set_number = memoize(&builder->saved, &set, sizeof set);
-    if (set_number < 0)
-        return -1;
-    int16_t fp_slot = (int16_t)-(int16_t)(row->slots >> 8 * USUAL_RBP & 0xff);
-    struct rule rule = {
-        .cfa_offset = (int32_t)(row->cfa >> 1),
-        .ra_slot = -1,
-        .fp_slot = fp_slot,
-        .saved = (uint16_t)set_number,
-        .kind = RULE_KIND(row->cfa & 1 ? UNSPOOL_CFA_FP : UNSPOOL_CFA_SP, UNSPOOL_SAVED_AT_CFA,
-                          fp_slot ? UNSPOOL_SAVED_AT_CFA : UNSPOOL_SAVED_SAME),
-    };
-    return memoize(&builder->rules, &rule, sizeof rule);
-}
-
-static inline int32_t usual_rule_number(struct builder *builder, const struct usual_row *row) {
-    uint64_t hash = (row->slots ^ (uint64_t)row->cfa << 40) * 0x9e3779b97f4a7c15u;
-    struct usual_rule *kept = &builder->usual_rules[(hash ^ hash >> 32) >> 8 & (USUAL_SLOTS - 1)];
-    if (kept->number_plus_1 && kept->slots == row->slots && kept->cfa == row->cfa)
-        return (int32_t)kept->number_plus_1 - 1;
-    int32_t number = make_usual_rule(builder, row);
-    if (number >= 0)
-        *kept = (struct usual_rule){row->slots, row->cfa, (uint32_t)number + 1};
-    return number;
-}
-
-/* Whether a program begins as nearly all do; a CIE's instructions are run once for many programs. */
-/* CIEs of a damaged file may overlap, and share their instructions but not what stands before. */
-static bool is_same_beginning(const struct cfi_program *a, const struct cfi_program *b) {
-    return a->initial == b->initial && a->initial_size == b->initial_size && a->flags == b->flags &&
-           a->code_alignment == b->code_alignment && a->data_alignment == b->data_alignment &&
-           a->return_address_register == b->return_address_register;
-}
-
-static bool begins_as_usual(struct builder *builder, const struct cfi_program *program) {
-    struct beginning *kept = &builder->beginnings[(uintptr_t)program->initial / 4 % BEGINNINGS];
-    if (!is_same_beginning(program, &kept->program)) {
-        kept->program = *program;
-        kept->is_usual = cfi_begin(&builder->machine, program) == CFI_ROW &&
-                         usual_beginning(program, &builder->machine.rules);
-    }
-    return kept->is_usual;
-}
-
-/* Adds the rows of a program if all of it is usual; *is_done says whether. Not for that of the file's entry,
- * nor for one whose rows may be doubted. */
-static bool add_usual_rows(struct builder *builder, const struct cfi_program *program, bool *is_done) {
-    uint64_t entry = builder->reader.input->entry_address - builder->reader.input->image_address;
-    *is_done = false;
-    if (!begins_as_usual(builder, program) ||
-        (builder->reader.input->entry_address && entry - program->start < program->end - program->start))
-        return true;
-    struct usual_row *rows = builder->usual_rows;
-    uint32_t count = usual_rows(program, rows);
-    for (uint32_t i = 0; i < count; i++) {
-        int32_t number = usual_rule_number(builder, &rows[i]);
-        if (number < 0)
-            return true;
-        builder->usual_numbers[i] = (uint16_t)number;
-    }
-    bool ok = true;
-    for (uint32_t i = 0; ok && i < count; i++)
-        ok = add_row(builder, program->start + rows[i].start, builder->usual_numbers[i]);
-    *is_done = count != 0;
-    return ok;
-}
-
-/* Runs one piece's program and adds its rows, and a row that says nothing behind it. */
-static bool add_piece(struct builder *builder, const struct piece *piece) {
-    const struct fde *fde = (const struct fde *)builder->fdes.items + piece->fde;
+/* Runs a program and adds the rows of one piece. */
+static bool add_program(struct builder *builder, const struct piece *piece, const struct fde *fde,
+                        const struct cfi_program *program) {
     struct cfi_machine *machine = &builder->machine;
-    struct cfi_program program;
-    if (!fde_program(&builder->reader, fde, &program))
-        return true;
-    uint64_t work = (uint64_t)program.initial_size + program.instructions_size;
-    if (work > builder->work_left) {
-        add_problem(builder->problems, UNSPOOL_PROBLEM_OVERLAP, fde->section, fde->offset);
-        return add_row(builder, piece->end, RULE_NONE);
-    }
-    builder->work_left -= work;
-    bool needs_program = false, can_keep_program = work <= KEPT_PROGRAM_LIMIT;
-    bool ok = true;
-    bool is_whole = piece->start == program.start && piece->end == program.end;
-    bool is_one_row = is_whole && cfi_is_one_row(&program);
-    bool is_doubted = is_whole && code_outruns_cfi(builder->reader.input, &program), is_done = false;
-    if (is_whole && !is_doubted && !add_usual_rows(builder, &program, &is_done))
-        return false;
-    if (is_done)
-        return add_row(builder, piece->end, RULE_NONE);
-    bool ends_context = is_one_row && code_ends_context(builder->reader.input, program.start, program.end);
-    bool is_exact = cfi_is_entered_from_plt(&program, machine), passes_exceptions = false;
+    const struct unspool_compile_input *input = builder->reader.input;
+    bool needs_program = false, ok = true;
+    bool can_keep_program =
+        program->initial_size + (uint64_t)program->instructions_size <= KEPT_PROGRAM_LIMIT;
+    bool is_whole = piece->start == program->start && piece->end == program->end;
+    bool is_doubted = is_whole && code_outruns_cfi(input, program);
+    bool ends_context =
+        is_whole && cfi_is_one_row(program) && code_ends_context(input, program->start, program->end);
+    bool is_exact = cfi_is_entered_from_plt(program, machine), passes_exceptions = false;
     bool is_saved = !is_whole;
-    enum cfi_status status = cfi_begin(machine, &program);
+    enum cfi_status status = cfi_begin(machine, program);
     uint64_t start = piece->start;
     while (ok && status == CFI_ROW && (status = cfi_next_row(machine)) == CFI_ROW) {
-        builder->last = to_rule(builder, &program);
+        builder->last = to_rule(builder, program);
         if (is_doubted && !(builder->last.flags & NEVER_DOUBTED))
             builder->last.flags |= UNSPOOL_ROW_DOUBTED;
         struct rule rule = builder->last;
         if (!is_saved && RULE_RA(&rule) == UNSPOOL_SAVED_AT_CFA && !(rule.flags & NEVER_DOUBTED)) {
             is_saved = true;
-            if (code_saves_late(builder->reader.input, &program, machine->row_start))
+            if (code_saves_late(input, program, machine->row_start))
                 rule.flags |= UNSPOOL_ROW_DOUBTED;
         }
-        passes_exceptions |= cfi_passes_exceptions(&machine->rules, program.arch);
+        passes_exceptions |= cfi_passes_exceptions(&machine->rules, program->arch);
         if (!(rule.flags & (UNSPOOL_ROW_NONE | UNSPOOL_ROW_END)) &&
-            (is_exact || (passes_exceptions && is_in_lr(&rule, program.arch))))
-            rule = (struct rule){.flags = program.flags | UNSPOOL_ROW_EXACT};
+            (is_exact || (passes_exceptions && is_in_lr(&rule, program->arch))))
+            rule = (struct rule){.flags = program->flags | UNSPOOL_ROW_EXACT};
         if (ends_context)
             rule.flags |= UNSPOOL_ROW_END;
         if (machine->row_end <= start)
@@ -382,8 +299,29 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
     if (status == CFI_MALFORMED)
         ok = ok && (start >= piece->end || add_row(builder, start, RULE_NONE));
     if (ok && needs_program && can_keep_program)
-        ok = keep_program(builder, piece, &program);
-    return ok && add_row(builder, piece->end, RULE_NONE);
+        ok = keep_program(builder, piece, program);
+    return ok;
+}
+
+/* Adds the rows of one piece, and a row that says nothing behind it. */
+static bool add_piece(struct builder *builder, const struct piece *piece) {
+    const struct fde *fde = (const struct fde *)builder->fdes.items + piece->fde;
+    struct cie *cie = fde_cie(&builder->reader, fde);
+    struct cfi_program program;
+    uint64_t work = cie ? (uint64_t)cie->instructions_size + fde->instructions_size : 0;
+    bool has_room = work <= builder->work_left;
+    builder->work_left -= has_room ? work : 0;
+    if (cie && has_room && add_usual_piece(builder, piece, fde, cie))
+        return true;
+    if (!add_row(builder, piece->start, RULE_NONE))
+        return false;
+    if (!cie || !fde_program(&builder->reader, fde, &program))
+        return true;
+    if (!has_room)
+        add_problem(builder->problems, UNSPOOL_PROBLEM_OVERLAP, fde->section, fde->offset);
+    else if (!add_program(builder, piece, fde, &program))
+        return false;
+    return add_row(builder, piece->end, RULE_NONE);
 }
 
 /* Before anything else is memoized: rule 0, set 0, and the EXACT rules that overflow falls back to. */
@@ -423,17 +361,30 @@ static bool add_code(struct builder *builder, uint64_t start, uint64_t end) {
 static bool add_pieces(struct builder *builder) {
     const struct piece *pieces = builder->pieces.items;
     size_t count = builder->pieces.count;
-    builder->base = count ? pieces[0].start & ~(uint64_t)0xff : 0;
+    builder->base = count ? pieces[0].start & ~(uint32_t)0xff : 0;
     if (!add_first_rules(builder))
         return false;
     for (size_t i = 0; i < count; i++) {
-        if (!add_row(builder, pieces[i].start, RULE_NONE) || !add_piece(builder, &pieces[i]))
+        if (!add_piece(builder, &pieces[i]))
             return false;
         uint64_t next = i + 1 < count ? pieces[i + 1].start : ADDRESS_LIMIT;
         if (pieces[i].end < next && !add_code(builder, pieces[i].end, next))
             return false;
     }
     return true;
+}
+
+/* Room for what most files have, so that nothing need be copied as it grows. What is not used is never
+ * touched. */
+static bool reserve(struct builder *builder, const struct unspool_compile_input *input) {
+    uint64_t size = 0;
+    for (uint32_t i = 0; i < input->section_count; i++)
+        size += input->sections[i].size < MOST_RESERVED ? input->sections[i].size : MOST_RESERVED;
+    size = size < MOST_RESERVED ? size : MOST_RESERVED;
+    builder->rows.count = HEADER_ROWS;
+    return vector_reserve(&builder->rows, size / ROW_CFI, sizeof(uint32_t)) &&
+           vector_reserve(&builder->row_rules, size / ROW_CFI, sizeof(uint16_t)) &&
+           vector_reserve(&builder->fdes, size / LEAST_FDE, sizeof(struct fde));
 }
 
 static void builder_free(struct builder *builder) {
@@ -458,10 +409,10 @@ int unspool_table_compile(const struct unspool_compile_input *input, struct unsp
         return UNSPOOL_NO_MEMORY;
     builder->problems = problems;
     cfi_reader_begin(&builder->reader, input, problems);
-    bool ok = true;
     builder->work_left = 1 << 16;
     for (uint32_t i = 0; i < input->section_count; i++)
         builder->work_left += input->sections[i].size * WORK_FACTOR;
+    bool ok = reserve(builder, input);
     for (uint32_t i = 0; ok && i < input->section_count; i++)
         ok = read_fdes(&builder->reader, i, add_fde, builder);
     ok = ok && cut_into_pieces(&builder->fdes, input->sections, problems, &builder->pieces) &&

@@ -12,9 +12,8 @@
 #include "unwind_table.h"
 #include "usual_cfi.h"
 
-/* How many of the rules of usual rows are found at once, and how many CIEs. */
+/* How many of the rules of usual rows are found at once. */
 #define USUAL_SLOTS 1024u
-#define BEGINNINGS 16u
 
 /* The rule of a usual row. */
 struct usual_rule {
@@ -23,18 +22,12 @@ struct usual_rule {
     uint32_t number_plus_1; /* 0: nothing is kept here */
 };
 
-/* Initial instructions, and whether programs that begin with them are usual. */
-struct beginning {
-    struct cfi_program program; /* nothing of its function counts */
-    bool is_usual;
-};
-
 struct builder {
     struct cfi_reader reader;
     struct unspool_problems *problems;
     struct vector fdes;      /* struct fde */
     struct vector pieces;    /* struct piece, ascending */
-    struct vector rows;      /* uint32_t: where each row starts, from base */
+    struct vector rows;      /* uint32_t: where each row starts, from base; before them room for the header */
     struct vector row_rules; /* uint16_t: its rule */
     struct memo rules;       /* struct rule */
     struct memo saved;       /* struct saved_set */
@@ -46,13 +39,25 @@ struct builder {
     struct rule last;   /* of the row before: what has not changed is taken from it */
     struct saved_set last_set;
     struct cfi_machine machine;
-    struct beginning beginnings[BEGINNINGS];
     struct usual_rule usual_rules[USUAL_SLOTS];
     struct usual_row usual_rows[USUAL_ROWS]; /* of one function */
-    uint16_t usual_numbers[USUAL_ROWS];
 };
 
-/* Puts the parts into one block. NULL when memory is out. */
-struct unspool_table *table_assemble(const struct builder *builder);
+#define HEADER_ROWS (sizeof(struct unspool_table) / sizeof(uint32_t))
+
+static inline uint32_t *builder_rows(const struct builder *builder) {
+    return (uint32_t *)builder->rows.items + HEADER_ROWS;
+}
+
+/* usual_pieces.c: adds the rows of a piece, and one that says nothing behind it. False: nothing was added,
+ * since the piece is no whole function whose call frame information is usual, or it holds the file's entry or
+ * has code that outruns its rows; or there is no room. */
+bool add_usual_piece(struct builder *builder, const struct piece *piece, const struct fde *fde,
+                     struct cie *cie);
+
+/* Makes one block of the parts, from that of the rows, which the builder has no more. NULL when memory is
+ * out.
+ */
+struct unspool_table *table_assemble(struct builder *builder);
 
 #endif

@@ -12,7 +12,7 @@ static bool reserve(uint64_t *end, uint64_t *part, uint64_t count, uint64_t size
     *part = *end;
     if (count > (UINT64_MAX / 4 - *end) / size)
         return false;
-    *end = (*end + count * size + 7) & ~(uint64_t)7;
+    *end = (*end + count * size + TABLE_ALIGNMENT - 1) & ~(uint64_t)(TABLE_ALIGNMENT - 1);
     return true;
 }
 

@@ -96,6 +96,8 @@ struct unspool_table {
     uint64_t rows, row_rules, pages, rules, saved, functions, programs;
 };
 
+#define TABLE_ALIGNMENT 8u /* of each part */
+
 /* Fills in `size` and where the parts start, from the counts. False if the size overflows. */
 bool table_place(struct unspool_table *header);
 

@@ -51,40 +51,31 @@ struct machine {
 };
 
 /* CFA = register + offset. */
-static inline bool define_cfa(struct machine *machine, uint64_t number, uint64_t offset) {
-    machine->state.cfa = (uint32_t)offset << 1 | (number == UNSPOOL_X86_64_RBP ? BY_RBP : 0);
+static inline bool define_cfa(struct state *state, uint64_t number, uint64_t offset) {
+    state->cfa = (uint32_t)offset << 1 | (number == UNSPOOL_X86_64_RBP ? BY_RBP : 0);
     return (number == UNSPOOL_X86_64_RBP || number == UNSPOOL_X86_64_RSP) && offset < LARGEST_OFFSET;
 }
 
-static inline bool set_slot(struct machine *machine, uint8_t number, uint64_t slot) {
+static inline bool set_slot(struct state *state, uint8_t number, uint64_t slot) {
     if (!position_of[number] || slot > LARGEST_SLOT)
         return false;
     unsigned position = position_of[number] - 1u;
-    machine->state.slots = (machine->state.slots & ~((uint64_t)0xff << position)) | slot << position;
+    state->slots = (state->slots & ~((uint64_t)0xff << position)) | slot << position;
     return true;
 }
 
-/* One instruction; *advance is how far it moves. False: it is not usual. */
-static inline bool run(struct machine *machine, uint64_t *advance) {
+/* Any instruction but advance_loc and advance_loc1; *advance is how far one moves. False: it is not usual. */
+static bool run(struct machine *machine, uint8_t opcode, uint64_t *advance) {
     struct cursor *cursor = &machine->cursor;
-    uint8_t opcode = *cursor->at++;
     uint64_t number;
-    *advance = 0;
-    switch (opcode & 0xc0) {
-    case DW_CFA_advance_loc:
-        *advance = opcode & 0x3f;
-        return true;
-    case DW_CFA_offset:
+    if ((opcode & 0xc0) == DW_CFA_restore)
+        return set_slot(&machine->state, opcode & 0x3f, 0);
+    if ((opcode & 0xc0) == DW_CFA_offset) {
         number = cursor_uleb(cursor);
-        return number != 0 && set_slot(machine, opcode & 0x3f, number);
-    case DW_CFA_restore:
-        return set_slot(machine, opcode & 0x3f, 0);
+        return number != 0 && set_slot(&machine->state, opcode & 0x3f, number);
     }
     switch (opcode) {
     case DW_CFA_nop:
-        return true;
-    case DW_CFA_advance_loc1:
-        *advance = cursor_u8(cursor);
         return true;
     case DW_CFA_advance_loc2:
         *advance = cursor_u16(cursor);
@@ -94,13 +85,13 @@ static inline bool run(struct machine *machine, uint64_t *advance) {
         return true;
     case DW_CFA_def_cfa:
         number = cursor_uleb(cursor);
-        return define_cfa(machine, number, cursor_uleb(cursor));
+        return define_cfa(&machine->state, number, cursor_uleb(cursor));
     case DW_CFA_def_cfa_register:
         number = cursor_uleb(cursor);
-        return define_cfa(machine, number, machine->state.cfa >> 1);
+        return define_cfa(&machine->state, number, machine->state.cfa >> 1);
     case DW_CFA_def_cfa_offset:
         number = machine->state.cfa & BY_RBP ? UNSPOOL_X86_64_RBP : UNSPOOL_X86_64_RSP;
-        return define_cfa(machine, number, cursor_uleb(cursor));
+        return define_cfa(&machine->state, number, cursor_uleb(cursor));
     case DW_CFA_remember_state:
         if (machine->remembered_count == REMEMBERED_STATES)
             return false;
@@ -119,22 +110,42 @@ static inline bool run(struct machine *machine, uint64_t *advance) {
     }
 }
 
-uint32_t usual_rows(const struct cfi_program *program, struct usual_row rows[USUAL_ROWS]) {
-    struct machine machine = {.cursor = cursor_over(program->instructions, program->instructions_size),
-                              .state = {.cfa = 8 << 1}};
-    uint64_t location = 0, size = program->end - program->start;
+uint32_t usual_rows(const uint8_t *instructions, uint32_t instructions_size, uint32_t size,
+                    struct usual_row rows[USUAL_ROWS]) {
+    struct machine machine; /* what is remembered needs no first value */
+    struct state state = {.cfa = 8 << 1};
+    const uint8_t *at = instructions, *end = instructions + instructions_size;
+    uint64_t location = 0;
     uint32_t count = 0;
-    while (location < size && cursor_left(&machine.cursor)) {
-        struct state before = machine.state;
-        uint64_t advance;
-        if (!run(&machine, &advance) || machine.cursor.failed || count == USUAL_ROWS - 1)
+    machine.remembered_count = 0;
+    while (location < size && at < end) {
+        uint8_t opcode = *at++;
+        bool is_short = at < end && *at < 0x80; /* the operand, if it has one */
+        uint64_t advance = 0;
+        if ((opcode & 0xc0) == DW_CFA_advance_loc) {
+            advance = opcode & 0x3f;
+        } else if (opcode == DW_CFA_def_cfa_offset && is_short) {
+            state.cfa = (uint32_t)*at++ << 1 | (state.cfa & BY_RBP);
+        } else if ((opcode & 0xc0) == DW_CFA_offset && is_short && *at) {
+            if (!set_slot(&state, opcode & 0x3f, *at++))
+                return 0;
+        } else if (opcode == DW_CFA_advance_loc1 && at < end) {
+            advance = *at++;
+        } else {
+            machine.cursor = cursor_over(at, (size_t)(end - at));
+            machine.state = state;
+            if (!run(&machine, opcode, &advance) || machine.cursor.failed)
+                return 0;
+            at = machine.cursor.at;
+            state = machine.state;
+        }
+        if (count == USUAL_ROWS - 1)
             return 0;
-        if (!advance)
-            continue;
-        rows[count++] = (struct usual_row){before.slots, before.cfa, (uint32_t)location};
+        rows[count] = (struct usual_row){state.slots, state.cfa, (uint32_t)location};
+        count += advance != 0;
         location += advance;
     }
     if (location < size)
-        rows[count++] = (struct usual_row){machine.state.slots, machine.state.cfa, (uint32_t)location};
+        rows[count++] = (struct usual_row){state.slots, state.cfa, (uint32_t)location};
     return count;
 }

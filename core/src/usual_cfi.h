@@ -23,8 +23,9 @@ struct usual_row {
  * yielded them. */
 bool usual_beginning(const struct cfi_program *program, const struct cfi_rules *rules);
 
-/* The rows of a program with that beginning: how many, the last up to the function's end. 0: it has something
- * that is not usual, or too many rows. */
-uint32_t usual_rows(const struct cfi_program *program, struct usual_row rows[USUAL_ROWS]);
+/* The rows of a function of some bytes whose instructions follow such a beginning: how many, the last up to
+ * its end. 0: it has something that is not usual, or too many rows. */
+uint32_t usual_rows(const uint8_t *instructions, uint32_t instructions_size, uint32_t size,
+                    struct usual_row rows[USUAL_ROWS]);
 
 #endif

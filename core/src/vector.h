@@ -4,6 +4,7 @@
 #ifndef UNSPOOL_VECTOR_H
 #define UNSPOOL_VECTOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,17 +14,24 @@ struct vector {
     size_t count, capacity;
 };
 
-/* Room for `count` more items; NULL when memory is out. */
+/* Makes room for `count` more items, at least; false when memory is out. */
+static inline bool vector_reserve(struct vector *vector, size_t count, size_t item_size) {
+    if (vector->count + count <= vector->capacity)
+        return true;
+    size_t capacity =
+        vector->capacity * 2 > vector->count + count ? vector->capacity * 2 : vector->count + count + 64;
+    void *items = realloc(vector->items, capacity * item_size);
+    if (!items)
+        return false;
+    vector->items = items;
+    vector->capacity = capacity;
+    return true;
+}
+
+/* Adds `count` items, which are to be filled in: the first; NULL when memory is out. */
 static inline void *vector_add(struct vector *vector, size_t count, size_t item_size) {
-    if (vector->count + count > vector->capacity) {
-        size_t capacity =
-            vector->capacity * 2 > vector->count + count ? vector->capacity * 2 : vector->count + count + 64;
-        void *items = realloc(vector->items, capacity * item_size);
-        if (!items)
-            return NULL;
-        vector->items = items;
-        vector->capacity = capacity;
-    }
+    if (!vector_reserve(vector, count, item_size))
+        return NULL;
     void *added = (uint8_t *)vector->items + vector->count * item_size;
     vector->count += count;
     return added;

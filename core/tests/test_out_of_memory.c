@@ -35,7 +35,11 @@ static void *limited_realloc(void *block, size_t size) {
 #define add_piece add_cut_piece
 #include "../src/pieces.c"
 #undef add_piece
+#define add_usual_piece limited_add_usual_piece
+#define table_assemble limited_table_assemble
+#include "../src/table_assemble.c"
 #include "../src/table_build.c"
+#include "../src/usual_pieces.c"
 #undef malloc
 #undef calloc
 #undef realloc
