@@ -20,6 +20,7 @@ enum {
     /* Code may be followed this many times its size: real code is below 3 times. More is code made to be
      * slow, in which each function reaches over many that follow. */
     WORK_FACTOR = 16,
+    IS_IDLE = 16,       /* added to a length: it goes on to the next and has no effects */
     NOT_FOLLOWED = 255, /* a length: an instruction begins here */
 };
 
@@ -44,7 +45,7 @@ struct function {
     const uint8_t *bytes; /* from its start */
     uint64_t address, size;
     struct frame_state *state; /* of each byte at which an instruction begins, */
-    uint8_t *length;           /* whose length this is; 0: none that any way leads to */
+    uint8_t *length;           /* whose length this is, or more; 0: none that any way leads to */
     uint64_t end;              /* behind its last instruction */
     uint64_t jumps_to;         /* the farthest place within that a jump leads to */
     uint64_t touched;          /* no instruction behind it has a length */
@@ -193,6 +194,19 @@ static bool leave(struct function *function, const struct instruction *instructi
     }
 }
 
+/* From what holds before the instruction at `at` to what holds behind it. False: it can't be followed. */
+static bool follow_instruction(struct function *function, uint64_t at,
+                               const struct instruction *instruction) {
+    const struct frame_state *before = &function->state[at];
+    struct frame_state state;
+    function->is_by_rbx |=
+        before->registers[BX].holds == HOLDS_FRAME && before->registers[SP].holds != HOLDS_FRAME;
+    if (instruction->effect_count == 0)
+        return leave(function, instruction, function->end, before);
+    state = *before;
+    return apply(&state, instruction) && leave(function, instruction, function->end, &state);
+}
+
 /* Where a way leads into the middle of an instruction; 0: nowhere. */
 static uint64_t find_overlap(const struct function *function, uint64_t at, uint64_t end) {
     for (uint64_t i = at + 1; i < end; i++)
@@ -201,12 +215,29 @@ static uint64_t find_overlap(const struct function *function, uint64_t at, uint6
     return 0;
 }
 
+static void decode(const struct function *function, uint64_t at, struct instruction *instruction) {
+    const uint8_t *bytes = function->bytes + at;
+    uint64_t size = function->size - at;
+    uint8_t known = function->length[at];
+    instruction->length = 0;
+    if (known > IS_IDLE && known != NOT_FOLLOWED)
+        instruction->length = known - IS_IDLE;
+    else if (size >= X86_64_LONGEST)
+        instruction->length = (uint32_t)x86_64_idle_length(bytes);
+    if (instruction->length == 0) {
+        x86_64_decode(bytes, size, function->address + at, instruction);
+        return;
+    }
+    instruction->flow = FLOW_NEXT;
+    instruction->effect_count = 0;
+}
+
 /* Follows a function from its first byte to its last, once: true if rows can be made of what was found. */
 static bool follow_once(struct function *function) {
     uint64_t at = 0, overlap;
     while (at < function->size) {
         struct instruction instruction;
-        x86_64_decode(function->bytes + at, function->size - at, function->address + at, &instruction);
+        decode(function, at, &instruction);
         function->end = at + instruction.length;
         if (instruction.length == 0 || instruction.length > function->work_left)
             return false;
@@ -220,11 +251,9 @@ static bool follow_once(struct function *function) {
         bool goes_on =
             instruction.flow == FLOW_NEXT || instruction.flow == FLOW_CALL || instruction.flow == FLOW_BRANCH;
         if (function->length[at]) { /* else nothing leads there, but for jumps that come later */
-            struct frame_state state = function->state[at];
-            function->length[at] = (uint8_t)instruction.length;
-            function->is_by_rbx |=
-                state.registers[BX].holds == HOLDS_FRAME && state.registers[SP].holds != HOLDS_FRAME;
-            if (!apply(&state, &instruction) || !leave(function, &instruction, function->end, &state))
+            bool is_idle = instruction.flow == FLOW_NEXT && instruction.effect_count == 0;
+            function->length[at] = (uint8_t)(instruction.length + (is_idle ? IS_IDLE : 0));
+            if (!follow_instruction(function, at, &instruction))
                 return false;
         }
         at = function->end;
@@ -295,19 +324,24 @@ static bool add_row(struct vector *rows, const struct code_row *row) {
 
 static bool add_rows(const struct function *function, uint64_t relative_address, struct vector *rows) {
     struct code_row last = {0};
+    const struct frame_state *state = NULL; /* of which the last row was made */
     for (uint64_t at = 0; at < function->end; at++) {
         if (!function->length[at])
             continue;
-        struct code_row row = as_row(&function->state[at], relative_address + at);
-        bool is_new = memcmp(&row.rule, &last.rule, sizeof row.rule) != 0 ||
-                      memcmp(&row.set, &last.set, sizeof row.set) != 0;
-        if (is_new && !add_row(rows, &row))
-            return false;
-        last = row;
-        uint64_t next = at + function->length[at];
+        if (!state || memcmp(state, &function->state[at], sizeof *state) != 0) {
+            state = &function->state[at];
+            struct code_row row = as_row(state, relative_address + at);
+            bool is_new = memcmp(&row.rule, &last.rule, sizeof row.rule) != 0 ||
+                          memcmp(&row.set, &last.set, sizeof row.set) != 0;
+            if (is_new && !add_row(rows, &row))
+                return false;
+            last = row;
+        }
+        uint64_t next = at + function->length[at] % IS_IDLE;
         if (next < function->end && function->length[next])
             continue;
         last = (struct code_row){.start = relative_address + next, .rule = {.flags = UNSPOOL_ROW_NONE}};
+        state = NULL;
         if (!add_row(rows, &last))
             return false;
     }
@@ -381,7 +415,8 @@ static bool stretch_rows(const struct unspool_section *code, uint64_t image_addr
 bool code_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t end, struct vector *rows) {
     struct function function = {0};
     bool ok = true;
-    if (input->arch != UNSPOOL_X86_64)
+    uint64_t padding = -(start + input->image_address) % ALIGNMENT;
+    if (input->arch != UNSPOOL_X86_64 || padding >= end - start) /* between most functions there is no more */
         return true;
     for (uint64_t i = 0; ok && i < input->code_count; i++) {
         const struct unspool_section *code = &input->code[i];

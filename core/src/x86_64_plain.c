@@ -17,6 +17,9 @@ enum class_bits {
     BRANCHES = 0x80,
 };
 
+/* Each way through an instruction has branches of its own, so that the processor learns what follows what. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 enum {
     NUMBER_BH = 7, /* without REX, of an 8-bit register */
     STACK_REGISTER_SET = 1 << NUMBER_RBX | 1 << NUMBER_RSP | 1 << NUMBER_RBP,
@@ -184,7 +187,7 @@ struct opcode {
 };
 
 /* From behind a VEX or EVEX prefix of `size` bytes. */
-static inline struct opcode vector_opcode(const uint8_t *prefix, size_t size) {
+ALWAYS_INLINE struct opcode vector_opcode(const uint8_t *prefix, size_t size) {
     return (struct opcode){.class = vector_class(prefix, size),
                            .has_rex = true,
                            .extend_reg = prefix[1] & 0x80 ? 0 : 8,
@@ -192,33 +195,36 @@ static inline struct opcode vector_opcode(const uint8_t *prefix, size_t size) {
                            .operand = prefix + size + 1};
 }
 
-/* An opcode of one byte, perhaps behind REX. */
-static inline struct opcode usual_opcode(const uint8_t *at, bool is_rex) {
-    return (struct opcode){.class = one_byte_classes[at[is_rex]],
-                           .has_rex = is_rex,
-                           .extend_reg = is_rex && at[0] & 4 ? 8 : 0,
-                           .extend_rm = is_rex && at[0] & 1 ? 8 : 0,
-                           .operand = at + is_rex + 1};
+/* Behind 0f. */
+static inline uint8_t longer_class(const uint8_t **at) {
+    uint8_t byte = *(*at)++;
+    uint8_t class = two_byte_classes[byte];
+    if (class != AA)
+        return class;
+    if (byte == 0x38)
+        return class_0f38(*(*at)++, false);
+    if (byte == 0x3a)
+        return class_0f3a(*(*at)++);
+    return byte == 0x1e && **at == 0xfa ? L0 : AA; /* endbr64 */
 }
 
-/* What usual_opcode found to be AA: one of more bytes, perhaps. */
-static inline struct opcode longer_opcode(struct opcode opcode) {
-    uint8_t byte = opcode.operand[-1], rex = opcode.has_rex ? opcode.operand[-2] : 0;
-    if (byte != 0x0f) {
-        opcode.class = class_by_operand(byte, rex, opcode.operand);
-        return opcode;
-    }
-    byte = *opcode.operand++;
-    opcode.class = two_byte_classes[byte];
-    if (opcode.class != AA)
-        return opcode;
-    if (byte == 0x38)
-        opcode.class = class_0f38(*opcode.operand++, false);
-    else if (byte == 0x3a)
-        opcode.class = class_0f3a(*opcode.operand++);
-    else if (byte == 0x1e && *opcode.operand == 0xfa) /* endbr64 */
-        opcode.class = L0;
+/* Behind prefixes. */
+ALWAYS_INLINE struct opcode legacy_opcode(const uint8_t *at, uint8_t rex) {
+    uint8_t byte = *at++;
+    struct opcode opcode = {.class = one_byte_classes[byte],
+                            .has_rex = rex != 0,
+                            .extend_reg = rex & 4 ? 8 : 0,
+                            .extend_rm = rex & 1 ? 8 : 0};
+    if (byte == 0x0f)
+        opcode.class = longer_class(&at);
+    else if (opcode.class == AA)
+        opcode.class = class_by_operand(byte, rex, at);
+    opcode.operand = at;
     return opcode;
+}
+
+static bool is_rex(uint8_t byte) {
+    return (byte & 0xf0) == 0x40;
 }
 
 /* Prefixes that change neither the length nor the registers, but where that is seen to. */
@@ -226,16 +232,12 @@ static bool is_prefix(uint8_t byte) {
     return byte == 0x66 || byte == 0xf2 || byte == 0xf3 || byte == 0x2e || byte == 0x64;
 }
 
-/* What usual_opcode found to be AA. */
-static struct opcode unusual_opcode(const uint8_t *at) {
-    if (*at == 0xc5 || *at == 0xc4 || *at == 0x62)
-        return vector_opcode(at, *at == 0xc5 ? 2 : *at == 0xc4 ? 3 : 4);
-    bool operand16 = false;
-    for (unsigned count = 0; is_prefix(*at) && count < 3; count++)
+ALWAYS_INLINE struct opcode prefixed_opcode(const uint8_t *at) {
+    bool operand16 = *at == 0x66;
+    at++;
+    for (unsigned count = 1; count < 3 && is_prefix(*at); count++)
         operand16 |= *at++ == 0x66;
-    struct opcode opcode = usual_opcode(at, (*at & 0xf0) == 0x40);
-    if (opcode.class == AA)
-        opcode = longer_opcode(opcode);
+    struct opcode opcode = is_rex(*at) ? legacy_opcode(at + 1, *at) : legacy_opcode(at, 0);
     if (operand16 && (opcode.class & BRANCHES || (opcode.class & IMMEDIATE) == 4))
         opcode.class = AA;
     return opcode;
@@ -243,7 +245,7 @@ static struct opcode unusual_opcode(const uint8_t *at) {
 
 /* True when one of the registers in a set is written, or, if it says so, memory by one of sp, fp and bx.
  * Without branches: they could not be guessed. */
-static inline bool may_write(const struct opcode *opcode, uint32_t registers, bool memory_too) {
+ALWAYS_INLINE bool may_write(const struct opcode *opcode, uint32_t registers, bool memory_too) {
     const uint8_t *modrm = opcode->operand;
     uint32_t reg = (modrm[0] >> 3 & 7u) | opcode->extend_reg, rm = (modrm[0] & 7u) | opcode->extend_rm;
     uint32_t is_register = modrm[0] >= 0xc0;
@@ -256,33 +258,37 @@ static inline bool may_write(const struct opcode *opcode, uint32_t registers, bo
     return writes & 1;
 }
 
-static inline size_t length_of(const uint8_t *bytes, const struct opcode *opcode, uint32_t registers,
-                               bool is_idle) {
-    if (opcode->class == AA || (is_idle && opcode->class & BRANCHES))
+/* registers: those not to be written; is_idle: nor is memory by a stack register, and it does not branch. */
+ALWAYS_INLINE size_t length_of(const uint8_t *bytes, struct opcode opcode, uint32_t registers, bool is_idle) {
+    if (opcode.class == AA || (is_idle && opcode.class & BRANCHES))
         return 0;
-    size_t length = (size_t)(opcode->operand - bytes) + (opcode->class & IMMEDIATE);
-    if (!(opcode->class & MODRM))
+    size_t length = (size_t)(opcode.operand - bytes) + (opcode.class & IMMEDIATE);
+    if (!(opcode.class & MODRM))
         return length;
-    if (is_idle && !opcode->has_rex)
+    if (is_idle && !opcode.has_rex)
         registers |= 1 << NUMBER_BH;
-    return may_write(opcode, registers, is_idle) ? 0 : length + modrm_size(opcode->operand);
+    return may_write(&opcode, registers, is_idle) ? 0 : length + modrm_size(opcode.operand);
 }
 
-/* The most frequent ways are written out, so that the processor guesses them and need not wait for what it
- * reads to know where to read on. */
-static inline size_t plain_length(const uint8_t *bytes, uint32_t registers, bool is_idle) {
-    struct opcode opcode;
-    if ((*bytes & 0xf0) == 0x40) {
-        opcode = usual_opcode(bytes, true);
-        if (opcode.class != AA)
-            return length_of(bytes, &opcode, registers, is_idle);
-    } else {
-        opcode = usual_opcode(bytes, false);
-        if (opcode.class != AA)
-            return length_of(bytes, &opcode, registers, is_idle);
+ALWAYS_INLINE size_t plain_length(const uint8_t *bytes, uint32_t registers, bool is_idle) {
+    if (is_rex(*bytes))
+        return length_of(bytes, legacy_opcode(bytes + 1, *bytes), registers, is_idle);
+    switch (*bytes) {
+    case 0xc5:
+        return length_of(bytes, vector_opcode(bytes, 2), registers, is_idle);
+    case 0xc4:
+        return length_of(bytes, vector_opcode(bytes, 3), registers, is_idle);
+    case 0x62:
+        return length_of(bytes, vector_opcode(bytes, 4), registers, is_idle);
+    case 0x2e:
+    case 0x64:
+    case 0x66:
+    case 0xf2:
+    case 0xf3:
+        return length_of(bytes, prefixed_opcode(bytes), registers, is_idle);
+    default:
+        return length_of(bytes, legacy_opcode(bytes, 0), registers, is_idle);
     }
-    opcode = unusual_opcode(bytes);
-    return length_of(bytes, &opcode, registers, is_idle);
 }
 
 size_t x86_64_plain_bytes(const uint8_t *bytes, size_t size, size_t readable) {
