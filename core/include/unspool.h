@@ -172,6 +172,10 @@ uint64_t unspool_table_row_count(const struct unspool_table *table);
  * overlap and leave no gap between the first and the last (gaps are UNSPOOL_ROW_NONE). */
 size_t unspool_table_rows(const struct unspool_table *table, uint64_t first, struct unspool_row *rows,
                           size_t capacity);
+/* Spells out rows that say nothing (UNSPOOL_ROW_NONE) of `least` bytes or more; returns how many there are,
+ * which may be more than were written. */
+size_t unspool_table_gaps(const struct unspool_table *table, uint64_t least, struct unspool_row *rows,
+                          size_t capacity);
 /* The row that holds at a relative lookup address: UNSPOOL_OK or UNSPOOL_NOT_FOUND. */
 int unspool_table_lookup(const struct unspool_table *table, uint64_t relative_address,
                          struct unspool_row *row);

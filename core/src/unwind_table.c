@@ -169,6 +169,25 @@ size_t unspool_table_rows(const struct unspool_table *table, uint64_t first, str
     return written;
 }
 
+size_t unspool_table_gaps(const struct unspool_table *table, uint64_t least, struct unspool_row *rows,
+                          size_t capacity) {
+    const uint16_t *row_rules = table_part(table, table->row_rules);
+    const struct rule *rules = table_part(table, table->rules);
+    size_t count = 0;
+    for (uint32_t row = 0; row < table->row_count; row++) {
+        struct unspool_row gap;
+        if (!(rules[row_rules[row]].flags & UNSPOOL_ROW_NONE))
+            continue;
+        spell_out(table, row, &gap);
+        if (gap.end - gap.start < least)
+            continue;
+        if (count < capacity)
+            rows[count] = gap;
+        count++;
+    }
+    return count;
+}
+
 int unspool_table_lookup(const struct unspool_table *table, uint64_t relative_address,
                          struct unspool_row *row) {
     uint32_t number = table_find_row(table, relative_address);

@@ -118,6 +118,26 @@ static void outside_of_functions_nothing_is_known(void) {
     CHECK_EQUAL(unspool_table_exact(table, 0x1010, &exact), UNSPOOL_NOT_FOUND);
 }
 
+static void gaps_are_told_by_their_size(void) {
+    struct unspool_row gaps[2] = {{0}};
+    begin(UNSPOOL_X86_64);
+    function(0x1000, 0x10, NO_CFI);
+    function(0x1020, 0x20, CFI(ADVANCE(8), DEF_CFA_OFFSET(16)));
+    function(0x1060, 0xa0, NO_CFI);
+    compile();
+    CHECK_EQUAL(unspool_table_gaps(table, 0x101, gaps, 2), 0);
+    CHECK_EQUAL(gaps[0].end, 0);
+    CHECK_EQUAL(unspool_table_gaps(table, 0x21, gaps, 2), 1); /* behind the last function */
+    CHECK_EQUAL(gaps[0].start, 0x1100);
+    CHECK_EQUAL(unspool_table_gaps(table, 0x20, gaps, 2), 2);
+    CHECK_EQUAL(gaps[0].start, 0x1040);
+    CHECK_EQUAL(gaps[0].end, 0x1060);
+    CHECK_EQUAL(gaps[0].flags, UNSPOOL_ROW_NONE);
+    CHECK_EQUAL(unspool_table_gaps(table, 0x10, gaps, 1), 3);
+    CHECK_EQUAL(gaps[0].start, 0x1010);
+    CHECK_EQUAL(unspool_table_gaps(table, 0x10, NULL, 0), 3);
+}
+
 static void rows_that_say_the_same_are_one(void) {
     begin(UNSPOOL_X86_64);
     function(0x1000, 0x20, CFI(ADVANCE(4), DEF_CFA_OFFSET(8), ADVANCE(4), OFFSET(R8 + 9, 3)));
@@ -384,6 +404,7 @@ int main(void) {
     RUN(a_function_that_pushes_rbp);
     RUN(a_signed_function_with_a_frame_record);
     RUN(outside_of_functions_nothing_is_known);
+    RUN(gaps_are_told_by_their_size);
     RUN(rows_that_say_the_same_are_one);
     RUN(lookups_in_a_large_table);
     RUN(what_no_rule_can_say_is_exact);

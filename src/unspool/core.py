@@ -185,6 +185,13 @@ class Table:
         written = library.unspool_table_rows(self.pointer, 0, target, len(rows))
         return rows[:written]
 
+    def gaps(self, least: int) -> NDArray[np.void]:
+        """The rows that say nothing of `least` bytes or more, sorted, as an array of ROW_DTYPE."""
+        gaps = np.zeros(library.unspool_table_gaps(self.pointer, least, ffi.NULL, 0), ROW_DTYPE)
+        target = ffi.from_buffer("struct unspool_row[]", gaps, require_writable=True)
+        library.unspool_table_gaps(self.pointer, least, target, len(gaps))
+        return gaps
+
     def lookup(self, relative_address: int) -> Row | None:
         """The row that holds there, or None."""
         row = ffi.new("struct unspool_row *")

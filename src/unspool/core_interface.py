@@ -104,6 +104,8 @@ struct unspool_row {
 uint64_t unspool_table_row_count(const struct unspool_table *table);
 size_t unspool_table_rows(const struct unspool_table *table, uint64_t first, struct unspool_row *rows,
                           size_t capacity);
+size_t unspool_table_gaps(const struct unspool_table *table, uint64_t least, struct unspool_row *rows,
+                          size_t capacity);
 int unspool_table_lookup(const struct unspool_table *table, uint64_t relative_address,
                          struct unspool_row *row);
 

@@ -127,8 +127,7 @@ def _uncovered_code(binary: Binary, table: Table) -> list[tuple[int, memoryview]
     """What _code leaves out, where the table says nothing: the longest gaps, by virtual address."""
     if sum(segment.executable for segment in binary.segments) > _MOST_SEGMENTS:
         return []
-    rows = table.rows()
-    gaps = rows[((rows["flags"] & RowFlag.NONE) != 0) & (rows["end"] - rows["start"] >= _LEAST_GAP)]
+    gaps = table.gaps(_LEAST_GAP)
     gaps = gaps[np.sort(np.argsort(gaps["end"] - gaps["start"])[-_MOST_GAPS:])]
     pieces = []
     left = _CODE_LIMIT
