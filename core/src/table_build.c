@@ -17,8 +17,10 @@
 /* What an EXACT rule keeps of the rule that it stands for. */
 #define EXACT_KEEPS (UNSPOOL_ROW_SIGNAL | UNSPOOL_ROW_END | UNSPOOL_ROW_DEBUG_FRAME)
 
-/* About how many bytes of call frame information there are to a row or more, and at least to an FDE. */
-#define ROW_CFI 4
+/* Of most files: how much larger at most a table is than the unwind sections, and how many bytes of these
+ * there are at least to a row and to an FDE. */
+#define TABLE_GROWTH 2
+#define LEAST_ROW 4
 #define LEAST_FDE 24
 #define MOST_RESERVED ((uint64_t)64 << 20)
 
@@ -374,16 +376,16 @@ static bool add_pieces(struct builder *builder) {
     return true;
 }
 
-/* Room for what most files have, so that nothing need be copied as it grows. What is not used is never
- * touched. */
+/* Room for what most files have, in the rows' block for the whole table, so that nothing is copied as it
+ * grows. What is not used is never touched. */
 static bool reserve(struct builder *builder, const struct unspool_compile_input *input) {
     uint64_t size = 0;
     for (uint32_t i = 0; i < input->section_count; i++)
         size += input->sections[i].size < MOST_RESERVED ? input->sections[i].size : MOST_RESERVED;
     size = size < MOST_RESERVED ? size : MOST_RESERVED;
     builder->rows.count = HEADER_ROWS;
-    return vector_reserve(&builder->rows, size / ROW_CFI, sizeof(uint32_t)) &&
-           vector_reserve(&builder->row_rules, size / ROW_CFI, sizeof(uint16_t)) &&
+    return vector_reserve(&builder->rows, size * TABLE_GROWTH / sizeof(uint32_t), sizeof(uint32_t)) &&
+           vector_reserve(&builder->row_rules, size / LEAST_ROW, sizeof(uint16_t)) &&
            vector_reserve(&builder->fdes, size / LEAST_FDE, sizeof(struct fde));
 }
 

@@ -141,16 +141,20 @@ uint64_t unspool_table_row_count(const struct unspool_table *table) {
     return table->row_count;
 }
 
+/* From base. */
+static uint64_t row_end(const struct unspool_table *table, uint32_t row) {
+    const uint32_t *rows = table_part(table, table->rows);
+    return row + 1 < table->row_count ? rows[row + 1] : (uint64_t)table->page_count << table->page_shift;
+}
+
 static void spell_out(const struct unspool_table *table, uint32_t row, struct unspool_row *out) {
     const uint32_t *rows = table_part(table, table->rows);
     const uint16_t *row_rules = table_part(table, table->row_rules);
     const struct rule *rules = table_part(table, table->rules);
     const struct rule *rule = &rules[row_rules[row]];
-    uint64_t end =
-        row + 1 < table->row_count ? rows[row + 1] : (uint64_t)table->page_count << table->page_shift;
     *out = (struct unspool_row){
         .start = table->base + rows[row],
-        .end = table->base + end,
+        .end = table->base + row_end(table, row),
         .cfa_offset = rule->cfa_offset,
         .ra_offset = rule->ra_slot * SLOT_SIZE,
         .fp_offset = rule->fp_slot * SLOT_SIZE,
@@ -171,18 +175,14 @@ size_t unspool_table_rows(const struct unspool_table *table, uint64_t first, str
 
 size_t unspool_table_gaps(const struct unspool_table *table, uint64_t least, struct unspool_row *rows,
                           size_t capacity) {
-    const uint16_t *row_rules = table_part(table, table->row_rules);
-    const struct rule *rules = table_part(table, table->rules);
+    const uint32_t *starts = table_part(table, table->rows);
     size_t count = 0;
     for (uint32_t row = 0; row < table->row_count; row++) {
-        struct unspool_row gap;
-        if (!(rules[row_rules[row]].flags & UNSPOOL_ROW_NONE))
-            continue;
-        spell_out(table, row, &gap);
-        if (gap.end - gap.start < least)
+        if (row_end(table, row) - starts[row] < least ||
+            !(table_row_rule(table, row)->flags & UNSPOOL_ROW_NONE))
             continue;
         if (count < capacity)
-            rows[count] = gap;
+            spell_out(table, row, &rows[count]);
         count++;
     }
     return count;

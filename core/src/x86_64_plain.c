@@ -292,10 +292,13 @@ ALWAYS_INLINE size_t plain_length(const uint8_t *bytes, uint32_t registers, bool
 }
 
 size_t x86_64_plain_bytes(const uint8_t *bytes, size_t size, size_t readable) {
-    size_t passed = 0, length;
-    while (readable - passed >= X86_64_LONGEST &&
-           (length = plain_length(bytes + passed, 1 << NUMBER_RSP, false)) != 0 && length <= size - passed)
+    size_t passed = 0;
+    while (passed < size && readable - passed >= X86_64_LONGEST) {
+        size_t length = plain_length(bytes + passed, 1 << NUMBER_RSP, false);
+        if (length == 0 || length > size - passed)
+            break;
         passed += length;
+    }
     return passed;
 }
 
