@@ -20,10 +20,9 @@ enum class_bits {
 /* Each way through an instruction has branches of its own, so that the processor learns what follows what. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-enum {
-    NUMBER_BH = 7, /* without REX, of an 8-bit register */
-    STACK_REGISTER_SET = 1 << NUMBER_RBX | 1 << NUMBER_RSP | 1 << NUMBER_RBP,
-};
+enum { NUMBER_BH = 7 }; /* without REX, of an 8-bit register */
+
+#define STACK_REGISTER_SET (1u << NUMBER_RBX | 1u << NUMBER_RSP | 1u << NUMBER_RBP)
 
 /* The classes by short names, for the opcode grids: what it writes, then the size of the immediate. */
 enum opcode_class {
@@ -266,7 +265,7 @@ ALWAYS_INLINE size_t length_of(const uint8_t *bytes, struct opcode opcode, uint3
     if (!(opcode.class & MODRM))
         return length;
     if (is_idle && !opcode.has_rex)
-        registers |= 1 << NUMBER_BH;
+        registers |= 1u << NUMBER_BH;
     return may_write(&opcode, registers, is_idle) ? 0 : length + modrm_size(opcode.operand);
 }
 
@@ -294,7 +293,7 @@ ALWAYS_INLINE size_t plain_length(const uint8_t *bytes, uint32_t registers, bool
 size_t x86_64_plain_bytes(const uint8_t *bytes, size_t size, size_t readable) {
     size_t passed = 0;
     while (passed < size && readable - passed >= X86_64_LONGEST) {
-        size_t length = plain_length(bytes + passed, 1 << NUMBER_RSP, false);
+        size_t length = plain_length(bytes + passed, 1u << NUMBER_RSP, false);
         if (length == 0 || length > size - passed)
             break;
         passed += length;
