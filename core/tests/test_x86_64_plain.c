@@ -68,7 +68,10 @@ static void legacy_instructions(void) {
                 if (rex >= 0x40)
                     code[size++] = (uint8_t)rex;
                 memcpy(code + size, maps[map] + 1, maps[map][0]);
-                check_opcodes(code, size + maps[map][0], rex == 0x3f || rex == 0x40 || rex == 0x4d ? 1 : 7);
+                check_opcodes(code, size + maps[map][0],
+                              rex == 0x3f                  ? 1
+                              : rex == 0x48 || rex == 0x4d ? 3
+                                                           : 11);
             }
     CHECK_EQUAL(wrong, 0);
     CHECK(plain > checked / 2 && idle > checked / 3);
@@ -77,10 +80,10 @@ static void legacy_instructions(void) {
 static void vex_instructions(void) {
     begin();
     for (unsigned payload = 0; payload < 256; payload++)
-        check_opcodes((const uint8_t[]){0xc5, (uint8_t)payload}, 2, payload % 64 < 4 ? 1 : 5);
+        check_opcodes((const uint8_t[]){0xc5, (uint8_t)payload}, 2, payload % 64 < 4 ? 3 : 11);
     for (unsigned first = 0; first < 256; first++)
-        for (unsigned second = 0; second < 256; second += first % 32 < 4 ? 17 : 255)
-            check_opcodes((const uint8_t[]){0xc4, (uint8_t)first, (uint8_t)second}, 3, 7);
+        for (unsigned second = 0; second < 256; second += first % 32 < 4 ? 51 : 255)
+            check_opcodes((const uint8_t[]){0xc4, (uint8_t)first, (uint8_t)second}, 3, 11);
     CHECK_EQUAL(wrong, 0);
     CHECK(plain > checked / 20 && idle > checked / 20);
 }
@@ -88,9 +91,9 @@ static void vex_instructions(void) {
 static void evex_instructions(void) {
     begin();
     for (unsigned first = 0; first < 256; first++)
-        for (unsigned second = 0; second < 256; second += first % 16 < 4 ? 17 : 255)
+        for (unsigned second = 0; second < 256; second += first % 16 < 4 ? 51 : 255)
             check_opcodes((const uint8_t[]){0x62, (uint8_t)first, (uint8_t)second, (uint8_t)(first ^ second)},
-                          4, 7);
+                          4, 11);
     CHECK_EQUAL(wrong, 0);
     CHECK(plain > checked / 20 && idle > checked / 20);
 }
