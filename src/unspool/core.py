@@ -105,6 +105,9 @@ ROW_DTYPE = np.dtype(
 )
 
 
+_GAPS_AT_FIRST = 4096  # most files have fewer
+
+
 class Table:
     """A compiled table. It owns the block that C reads; whoever passes the pointer on keeps it."""
 
@@ -187,10 +190,13 @@ class Table:
 
     def gaps(self, least: int) -> NDArray[np.void]:
         """The rows that say nothing of `least` bytes or more, sorted, as an array of ROW_DTYPE."""
-        gaps = np.zeros(library.unspool_table_gaps(self.pointer, least, ffi.NULL, 0), ROW_DTYPE)
-        target = ffi.from_buffer("struct unspool_row[]", gaps, require_writable=True)
-        library.unspool_table_gaps(self.pointer, least, target, len(gaps))
-        return gaps
+        count = _GAPS_AT_FIRST
+        while True:
+            gaps = np.zeros(count, ROW_DTYPE)
+            target = ffi.from_buffer("struct unspool_row[]", gaps, require_writable=True)
+            count = library.unspool_table_gaps(self.pointer, least, target, len(gaps))
+            if count <= len(gaps):
+                return gaps[:count]
 
     def lookup(self, relative_address: int) -> Row | None:
         """The row that holds there, or None."""

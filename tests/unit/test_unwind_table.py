@@ -53,6 +53,20 @@ def test_rows_are_sorted_without_gap_and_equal_look_ups(library: LibraryOf, arch
         assert table.lookup(row[0]) == table.lookup(row[1] - 1) == row
 
 
+@pytest.mark.parametrize("first", [1, 4096])
+def test_gaps_are_the_rows_that_say_nothing(
+    library: LibraryOf, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unspool.core._GAPS_AT_FIRST", first)
+    table = UnwindTable.compile(library("x86_64").binary)
+    rows = table.rows
+    gaps = rows[(rows["flags"] & RowFlag.NONE) != 0]
+    assert len(gaps) > 1
+    for least in (0, 1, int((gaps["end"] - gaps["start"]).max()), 1 << 40):
+        expected = gaps[gaps["end"] - gaps["start"] >= least]
+        assert table.core_table.gaps(least).tolist() == expected.tolist()
+
+
 def test_outside_of_all_rows_nothing_is_found(library: LibraryOf) -> None:
     """Before the first row and after the last there is no row, and between functions one that says so."""
     given = library("x86_64")
