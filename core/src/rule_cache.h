@@ -51,7 +51,8 @@ static inline uint64_t pack_rule(const struct rule *rule) {
     if (rule->flags == UNSPOOL_ROW_END)
         return ENDS_STACK | (uintptr_t)rule;
     if ((rule->flags & ~unimportant) || RULE_RA(rule) != UNSPOOL_SAVED_AT_CFA ||
-        RULE_FP(rule) == UNSPOOL_SAVED_UNKNOWN || rule->cfa_offset % 8 != 0)
+        RULE_FP(rule) == UNSPOOL_SAVED_UNKNOWN || RULE_CFA_BASE(rule) == UNSPOOL_CFA_RBX ||
+        rule->cfa_offset % 8 != 0)
         return (uintptr_t)rule;
     bool fp_is_saved = RULE_FP(rule) == UNSPOOL_SAVED_AT_CFA;
     int16_t fp_slot = fp_is_saved ? rule->fp_slot : rule->ra_slot;

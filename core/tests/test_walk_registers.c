@@ -3,6 +3,7 @@
  * them (walk.c), what a rule says of callee-saved ones, and where they get lost.
  */
 #include "process.h"
+#include "unwind_table.h"
 
 static struct process p;
 
@@ -229,6 +230,24 @@ static void exact_frames_may_switch_stacks(void) {
     expect_walk(&p, UNSPOOL_END_LOOP, FRAMES({CODE_AT + 0x1110, INTERRUPTED}));
 }
 
+/* In a table that was not compiled here a CFA may be in rbx although the row is from CFI. */
+static void a_rule_by_rbx_is_never_one_by_sp(void) {
+    begin_process(&p, UNSPOOL_X86_64);
+    root_function(&p, 0x1000, 0x40);
+    function(&p, 0x1100, 0x40, CFI(DEF_CFA_OFFSET(16), OFFSET(RIP, 1)));
+    compile_process(&p);
+    struct rule *rules = (struct rule *)(void *)((uint8_t *)p.table + p.table->rules);
+    for (uint32_t i = 0; i < p.table->rule_count; i++)
+        if (rules[i].cfa_offset == 16)
+            rules[i].kind |= UNSPOOL_CFA_RBX;
+    CHECK_EQUAL(unspool_table_check(p.table, unspool_table_size(p.table)), UNSPOOL_OK);
+    interrupted_at(&p, CODE_AT + 0x1110, STACK_AT);
+    set_register(&p, RBX, STACK_AT + 0x20);
+    put(&p, STACK_AT + 0x08, CODE_AT + 0x1030); /* where sp would lead */
+    put(&p, STACK_AT + 0x28, CODE_AT + 0x1020);
+    expect_walk(&p, UNSPOOL_END_ROOT, FRAMES({CODE_AT + 0x1110, INTERRUPTED}, {CODE_AT + 0x1020, BY_CFI}));
+}
+
 int main(void) {
     RUN(a_register_that_nobody_touched);
     RUN(a_register_that_was_saved);
@@ -243,6 +262,7 @@ int main(void) {
     RUN(a_signal_frame_knows_every_register);
     RUN(an_exact_frame_that_needs_no_other_register);
     RUN(exact_frames_may_switch_stacks);
+    RUN(a_rule_by_rbx_is_never_one_by_sp);
     end_process(&p);
     return check_result();
 }
