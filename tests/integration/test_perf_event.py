@@ -115,6 +115,20 @@ def test_a_command_is_watched_from_its_start(program: list[str]) -> None:
     assert not [h for h in happenings if isinstance(h, Lost)]
 
 
+def test_a_command_is_watched_where_no_descriptor_tells_its_end(
+    program: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Linux 5.3, or where pidfd_open is filtered."""
+
+    def refused(pid: int) -> int:
+        raise PermissionError(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    happenings, status = launched(program, CaptureSettings(RATE))
+    assert status == EXIT_STATUS
+    assert batches(happenings)
+
+
 def test_weights_are_the_kernels_cpu_time(program: list[str]) -> None:
     """What the kernel counted for all threads, those that ended too (thread 0 has the rest of them), is what
     samples weigh."""

@@ -127,7 +127,8 @@ class PerfCapture:
         if failure:
             raise failure[0]
         assert self._child is not None
-        self._exit = os.pidfd_open(self._child.pid)
+        with suppress(OSError):  # before Linux 5.3, or where it is filtered
+            self._exit = os.pidfd_open(self._child.pid)
         return self._child.pid
 
     def attach(self, pid: int) -> None:
@@ -230,9 +231,11 @@ class PerfCapture:
     def _pause(self) -> None:
         """A while, or until the program ends."""
         seconds = max(min(_LOOK_SECONDS, self._stop_time - time.monotonic()), 0)
-        select.select([self._exit], [], [], seconds)
+        select.select([self._exit] if self._exit >= 0 else [], [], [], seconds)
 
     def _has_ended(self) -> bool:
+        if self._exit < 0:
+            return self._exit_status() is not None
         return bool(select.select([self._exit], [], [], 0)[0])
 
     def _exit_status(self) -> int | None:
