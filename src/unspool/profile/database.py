@@ -1,8 +1,8 @@
 """Opens a recording's file: for reading, also while it is written or after its writer died.
 
 A file may come from anybody: before anything else is asked, it is checked to be a recording with exactly our
-tables. Whatever its views are (an older unspool's may be slower), ours are asked in their place. What its rows
-say is checked by those who read them.
+tables. Whatever its views are (an older unspool's may be slower), ours are asked in their place. What its
+rows say is checked by those who read them.
 """
 
 from __future__ import annotations
