@@ -284,7 +284,7 @@ class _Drain:
 
     def __init__(self) -> None:
         self._parts: deque[bytes] = deque()
-        self._waiting = 0
+        self._read = self._taken = 0  # bytes, each counted by one thread
         self._is_stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -292,13 +292,18 @@ class _Drain:
         self._thread = threading.Thread(target=self._run, args=(rings,), name="unspool rings", daemon=True)
         self._thread.start()
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that were read and not yet taken."""
+        return self._read - self._taken
+
     def take(self) -> bytes:
         """What was read since, whole records."""
         parts = []
         while self._parts:
             parts.append(self._parts.popleft())
         data = b"".join(parts)
-        self._waiting -= len(data)
+        self._taken += len(data)
         return data
 
     def stop(self) -> None:
@@ -314,9 +319,9 @@ class _Drain:
             is_last = self._is_stopping.is_set()
             if not is_last:
                 rings.wait(_DRAIN_MILLISECONDS)
-            if self._waiting > _WAITING_AT_MOST:  # the kernel counts what finds no room
+            if self.waiting > _WAITING_AT_MOST and not is_last:  # the kernel counts what finds no room
                 self._is_stopping.wait(_DRAIN_MILLISECONDS / 1000)
                 continue
             for part in rings.read():
-                self._waiting += len(part)
+                self._read += len(part)
                 self._parts.append(part)
