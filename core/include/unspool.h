@@ -5,7 +5,7 @@
  * (unspool_walk, unspool_step, unspool_walk_many) allocates nothing, takes no lock and calls
  * nothing that is not async-signal-safe; compiling may allocate and belongs outside handlers. A walk
  * takes about 12 KB of the stack where code has to be followed or CFI to be run: an alternate signal
- * stack needs room for that.
+ * stack needs room for that. unspool_walk_many takes 90 KB more.
  * Nothing in this header is thread-local or global: a caller owns all state. Two walks at a time, in
  * two threads or in a thread and its signal handler, may share tables and modules but not an
  * unspool_memory or an unspool_cache.
