@@ -53,7 +53,8 @@ def all_programs() -> list[RealProgram]:
         RealProgram("xz", _xz),
         RealProgram("openssl speed", _openssl),
         RealProgram("Rust", _rust),
-        RealProgram("C++ with exceptions, no frame pointers", _cpp),
+        RealProgram("C++, no frame pointers", partial(_cpp, OWN_PROGRAMS / "words.cpp", 6000)),
+        RealProgram("C++ that throws all the time", partial(_cpp, WORKLOADS / "table.cpp", 15000)),
         RealProgram("xz, by perf events", _xz, "perf"),
         RealProgram(
             "python3 and numpy, by perf events", partial(_python, sys.executable, "arrays.py", 8000), "perf"
@@ -141,11 +142,11 @@ def _rust(folder: Path, seconds: int) -> Ready:
     return Ready([str(program), str(12000 * seconds)])
 
 
-def _cpp(folder: Path, seconds: int) -> Ready:
-    program = folder / "table"
-    source = WORKLOADS / "table.cpp"
-    _run(["g++", "-std=c++17", "-O2", "-fomit-frame-pointer", "-o", str(program), str(source)])
-    return Ready([str(program), str(15000 * seconds)])
+def _cpp(source: Path, rounds: int, folder: Path, seconds: int) -> Ready:
+    program = folder / source.stem
+    options = ["-std=c++17", "-O2", "-fomit-frame-pointer", "-pthread"]
+    _run(["g++", *options, "-o", str(program), str(source)])
+    return Ready([str(program), str(rounds * seconds)])
 
 
 def _run(command: Sequence[str], seconds: int | None = None) -> None:
