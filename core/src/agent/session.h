@@ -168,7 +168,7 @@ struct session_slot {
     uint32_t state; /* enum session_slot_state */
     int32_t error;  /* errno of timer_create */
     int32_t timer_id;
-    uint32_t reserved2;
+    uint32_t missed;  /* the timer fired while somebody held the slot, and was not armed again */
     uint64_t due;     /* CPU time of the thread, ns, at which the timer fires next */
     uint64_t samples; /* written to the ring */
     uint64_t

@@ -66,6 +66,7 @@ static uint32_t create_timer(const struct session_header *header, struct session
         uint64_t cpu_time = (uint64_t)now.seconds * NANOSECONDS + (uint64_t)now.nanoseconds;
         uint64_t phase = scatter(read_clock(CLOCK_OF_SYSTEM) + tid) % header->period;
         slot->due = cpu_time + phase + 1; /* 0 would disarm it */
+        __atomic_store_n(&slot->missed, 0, __ATOMIC_SEQ_CST);
         result = arm(slot->timer_id, slot->due);
         if (!result)
             return SESSION_SLOT_TIMER;
@@ -108,15 +109,33 @@ static void let_go(struct session_slot *slot, uint32_t state) {
     __atomic_store_n(&slot->state, state, __ATOMIC_SEQ_CST);
 }
 
+/* Of a slot that is held, from due to due, so that the rate holds although the clock is looked at once a
+ * tick; a little in the future, or the signal would come before anything else has run. Who is very late had
+ * the signal blocked. */
+static void arm_next(const struct session_header *header, struct session_slot *slot, uint64_t cpu_time) {
+    uint64_t due = slot->due + header->period, soonest = cpu_time + header->period / 4;
+    if (due + 2 * header->period < cpu_time)
+        due = cpu_time + header->period;
+    slot->due = due;
+    __atomic_store_n(&slot->missed, 0, __ATOMIC_SEQ_CST);
+    arm(slot->timer_id, due < soonest ? soonest : due);
+}
+
 void serve_slot(const struct session_header *header, struct session_slot *slot) {
     for (;;) {
         uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_SEQ_CST);
         uint32_t wish = __atomic_load_n(&slot->wish, __ATOMIC_SEQ_CST);
-        if (state == SESSION_SLOT_BUSY || is_satisfied(wish, state) ||
-            (wish == SESSION_WISH_TIMER && __atomic_load_n(&agent.is_stopping, __ATOMIC_SEQ_CST)))
+        bool is_missed = state == SESSION_SLOT_TIMER && __atomic_load_n(&slot->missed, __ATOMIC_SEQ_CST);
+        bool is_done = is_satisfied(wish, state);
+        if (state == SESSION_SLOT_BUSY || (is_done && !is_missed) ||
+            ((wish == SESSION_WISH_TIMER || is_missed) &&
+             __atomic_load_n(&agent.is_stopping, __ATOMIC_SEQ_CST)))
             return;
-        if (hold(slot, state))
-            let_go(slot, satisfy(header, slot, wish, state));
+        if (!hold(slot, state))
+            continue;
+        if (is_done)
+            arm_next(header, slot, read_clock((int)clock_of(slot->tid)));
+        let_go(slot, is_done ? state : satisfy(header, slot, wish, state));
     }
 }
 
@@ -133,16 +152,14 @@ void serve_requests(const struct session_header *header, struct session_area *ar
 }
 
 void arm_again(const struct session_header *header, struct session_slot *slot, uint64_t cpu_time) {
-    if (!hold(slot, SESSION_SLOT_TIMER))
-        return;
-    /* From due to due, so that the rate holds although the clock is looked at once a tick; a little in the
-     * future, or the signal would come before anything else has run. Who is very late had the signal blocked.
-     */
-    uint64_t due = slot->due + header->period, soonest = cpu_time + header->period / 4;
-    if (due + 2 * header->period < cpu_time)
-        due = cpu_time + header->period;
-    slot->due = due;
-    arm(slot->timer_id, due < soonest ? soonest : due);
+    if (!hold(slot, SESSION_SLOT_TIMER)) {
+        /* Somebody is at work on it, perhaps the very code that the signal interrupted: it has just armed the
+         * timer, and will see this. */
+        __atomic_store_n(&slot->missed, 1, __ATOMIC_SEQ_CST);
+        if (!hold(slot, SESSION_SLOT_TIMER))
+            return;
+    }
+    arm_next(header, slot, cpu_time);
     let_go(slot, SESSION_SLOT_TIMER);
     serve_slot(header, slot); /* what was wished meanwhile */
 }
