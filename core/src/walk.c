@@ -407,7 +407,7 @@ static bool walk_by_cache(const struct code *code, struct frame *frame, struct u
         stack->how[count++] = UNSPOOL_HOW_CFI;
     }
     if (is_caller)
-        *frame = (struct frame){.pc = pc, .sp = sp, .fp = fp, .lr = frame->lr, .fp_is_known = fp_is_known};
+        *frame = (struct frame){.pc = pc, .sp = sp, .fp = fp, .fp_is_known = fp_is_known};
     stack->count = count;
     return is_caller && ends_stack(entry);
 }

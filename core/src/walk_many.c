@@ -60,7 +60,6 @@ struct lane {
     uint64_t *addresses;    /* [LANE_FRAMES] */
     uint8_t *how;           /* [LANE_FRAMES]: INTERRUPTED, then CFI but for steps that are not ordinary */
     uint64_t sample;
-    uint64_t lr;
     uint8_t end; /* enum unspool_end */
     bool has_ended;
     bool has_other_how;
@@ -130,7 +129,6 @@ static bool walk_to_ordinary_step(struct lanes *lanes, struct lane *lane, struct
                 entry = look_up_entry(&code, frame);
             if (!frame->is_interrupted && ends_stack(entry))
                 return end_lane(lane, lane_count(lane), UNSPOOL_END_ROOT);
-            lane->lr = frame->lr;
             if (expect_ordinary_step(entry, frame->sp, frame->fp, lane))
                 return true;
         }
@@ -159,7 +157,6 @@ static bool begin_lane(struct lanes *lanes, uint64_t sample) {
     lane->limit = lane->addresses + lanes->capacity;
     lane->next = lane->addresses;
     lane->has_ended = lane->has_other_how = false;
-    lane->lr = registers[3];
     lane->is_left = !lanes->unwinder->cache || lanes->capacity == 0;
     if (lane->is_left)
         return end_lane(lane, 0, 0);
@@ -190,8 +187,7 @@ static bool leave_ordinary_steps(struct lanes *lanes, struct lane *lane) {
     uint64_t pc = lane->next[-1];
     if (ends_stack(cached_rule(lanes->unwinder->cache, pc - 1)))
         return end_lane(lane, lane_count(lane), UNSPOOL_END_ROOT);
-    struct frame frame = {
-        .pc = pc, .sp = lane->at.sp, .fp = lane->at.fp, .lr = lane->lr, .fp_is_known = true};
+    struct frame frame = {.pc = pc, .sp = lane->at.sp, .fp = lane->at.fp, .fp_is_known = true};
     return walk_to_ordinary_step(lanes, lane, &frame);
 }
 
