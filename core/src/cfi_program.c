@@ -342,9 +342,9 @@ bool cfi_passes_exceptions(const struct cfi_rules *rules, uint32_t arch) {
            !(arch == UNSPOOL_AARCH64 && rules->kind[4] == UNSPOOL_EXACT_OFFSET);
 }
 
-bool cfi_is_one_row(const struct cfi_program *program) {
-    for (uint32_t i = 0; i < program->instructions_size; i++)
-        if (program->instructions[i] != DW_CFA_nop)
+bool cfi_is_one_row(const uint8_t *instructions, uint32_t size) {
+    for (uint32_t i = 0; i < size; i++)
+        if (instructions[i] != DW_CFA_nop)
             return false;
     return true;
 }

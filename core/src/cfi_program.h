@@ -125,7 +125,7 @@ uint64_t read_encoded(struct cursor *cursor, uint8_t encoding);
 bool cfi_passes_exceptions(const struct cfi_rules *rules, uint32_t arch);
 
 /* Nothing but padding: what the CIE says holds throughout the function. */
-bool cfi_is_one_row(const struct cfi_program *program);
+bool cfi_is_one_row(const uint8_t *instructions, uint32_t size);
 
 /* True for a function that says how it is entered and never that it is left, as clang does on aarch64 where
  * it optimizes for size. *first_row_end: relative address. */

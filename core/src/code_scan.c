@@ -114,7 +114,7 @@ static bool code_outruns_rows(const struct unspool_compile_input *input, uint64_
 
 bool code_outruns_cfi(const struct unspool_compile_input *input, const struct cfi_program *program) {
     uint64_t first_end;
-    if (cfi_is_one_row(program))
+    if (cfi_is_one_row(program->instructions, program->instructions_size))
         return code_outruns_row(input, program->start, program->end);
     return cfi_tells_no_epilogue(program, &first_end) &&
            code_outruns_rows(input, program->start, first_end, program->end);

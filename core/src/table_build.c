@@ -268,8 +268,8 @@ static bool add_program(struct builder *builder, const struct piece *piece, cons
         program->initial_size + (uint64_t)program->instructions_size <= KEPT_PROGRAM_LIMIT;
     bool is_whole = piece->start == program->start && piece->end == program->end;
     bool is_doubted = is_whole && code_outruns_cfi(input, program);
-    bool ends_context =
-        is_whole && cfi_is_one_row(program) && code_ends_context(input, program->start, program->end);
+    bool ends_context = is_whole && cfi_is_one_row(program->instructions, program->instructions_size) &&
+                        code_ends_context(input, program->start, program->end);
     bool is_exact = cfi_is_entered_from_plt(program, machine), passes_exceptions = false;
     bool is_saved = !is_whole;
     enum cfi_status status = cfi_begin(machine, program);

@@ -49,13 +49,6 @@ static bool is_usual_cie(struct builder *builder, const struct fde *fde, struct 
     return cie->usual == CIE_USUAL;
 }
 
-static bool is_one_row(const uint8_t *instructions, uint32_t size) {
-    for (uint32_t i = 0; i < size; i++)
-        if (instructions[i] != 0) /* DW_CFA_nop */
-            return false;
-    return true;
-}
-
 /* Appends a function's rows, of which there is one or more, and one that says nothing behind them. False:
  * nothing was added, since there is no more room for rules or memory. */
 static bool append_rows(struct builder *builder, const struct piece *piece, uint32_t count) {
@@ -95,7 +88,7 @@ bool add_usual_piece(struct builder *builder, const struct piece *piece, const s
         (row_count && row_rules[row_count - 1] != RULE_NONE) ||
         (input->entry_address && entry - fde->start < fde->end - fde->start))
         return false;
-    if (is_one_row(instructions, fde->instructions_size) && code_outruns_row(input, fde->start, fde->end))
+    if (cfi_is_one_row(instructions, fde->instructions_size) && code_outruns_row(input, fde->start, fde->end))
         return false;
     uint32_t count =
         usual_rows(instructions, fde->instructions_size, fde->end - fde->start, builder->usual_rows);
