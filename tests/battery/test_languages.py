@@ -43,7 +43,7 @@ def test_rust_program(folder: Path) -> None:
     need("rustc")
     program = folder / "threads"
     subprocess.run(["rustc", "-O", "-g", "-o", program, PROGRAMS / "threads.rs"], check=True)
-    compare([program])
+    compare([program], samples=5)
 
 
 def test_go_program_with_c(folder: Path) -> None:

@@ -94,7 +94,7 @@ def test_user_and_system_time_come_when_asked_for(program: Path) -> None:
 def test_threads_are_sampled_each_by_its_own_clock(program: Path) -> None:
     """Six threads that burn the same time get about the same number of samples; the main thread waits."""
     with AgentSession() as session:
-        assert session.run(program, "threads", "0.2", "6") == (0, "ok\n", "")
+        assert session.run(program, "threads", "0.6", "6") == (0, "ok\n", "")
     watched = only(session)
     assert_all_complete(watched, 60)
     counts = Counter(int(sample.values["tid"]) for sample in watched.samples)
@@ -271,7 +271,7 @@ def test_a_full_ring_loses_samples_and_counts_them(program: Path) -> None:
 def test_a_forked_child_is_sampled_from_the_start(program: Path) -> None:
     """It has its parent's list of modules, so that its first stack is complete."""
     with AgentSession() as session:
-        assert session.run(program, "fork", "0.4") == (0, "ok\n", "")
+        assert session.run(program, "fork", "1.0") == (0, "ok\n", "")
     parent, child = session.processes
     for watched in (parent, child):
         assert_all_complete(watched, 20)

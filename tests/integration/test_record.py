@@ -41,6 +41,18 @@ def test_a_thread_that_runs_while_all_others_wait_is_sampled_early(threads: Reco
     assert sum(time < 50 * MILLISECONDS for time in missed.values()) >= 5
 
 
+def test_threads_that_live_shortly_are_sampled(tmp_path: Path) -> None:
+    """6 ms each: unspool is woken when a thread is made, it does not only look every 20 ms."""
+    program = build(tmp_path, "short_threads.c")
+    shares = []
+    for attempt in range(3):  # the machine may be busy
+        result = record(tmp_path, [program], name=f"{attempt}.unspool")
+        ((cpu_time, sampled),) = result.query("SELECT sum(cpu_time), sum(sampled) FROM thread_time")
+        assert cpu_time > 600 * MILLISECONDS
+        shares.append(sampled / cpu_time)
+    assert max(shares) > 0.6, shares
+
+
 def test_all_threads_are_sampled_alike(threads: Recorded) -> None:
     sampled = threads.values("SELECT name, sampled FROM thread_time WHERE name LIKE 'together%'")
     assert len(sampled) == 6

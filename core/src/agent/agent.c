@@ -446,6 +446,11 @@ void agent_modules_unloaded(void) {
     agent_modules_changed();
 }
 
+void agent_thread_made(void) {
+    if (agent_is_running() && __atomic_exchange_n(&agent.area->threads_wanted, 0, __ATOMIC_ACQ_REL))
+        ring_doorbell(agent.header);
+}
+
 __attribute__((visibility("default"))) int unspool_agent_start(const char *path) {
     return agent_start(path);
 }

@@ -56,6 +56,9 @@ void agent_modules_changed(void);
 /* The same before and after dlclose: code may be gone, and other code in its place. */
 void agent_modules_unloaded(void);
 
+/* A thread was made: the unspool process is woken, if it can look at once. */
+void agent_thread_made(void);
+
 /* Or-ed into area.notes, for people to know: enum session_note. */
 void agent_note(uint32_t notes);
 

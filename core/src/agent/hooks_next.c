@@ -129,10 +129,16 @@ static int look_into(struct dl_phdr_info *file, size_t size, void *data) {
     return 0;
 }
 
-uintptr_t next_function(enum next which) {
-    if (!atomic_load_explicit(&are_known, memory_order_acquire) && dl_iterate_phdr) {
-        bool is_behind_agent = false;
+uintptr_t next_function_now(enum next which) {
+    bool is_behind_agent = false;
+    if (dl_iterate_phdr)
         dl_iterate_phdr(look_into, &is_behind_agent);
+    return functions[which];
+}
+
+uintptr_t next_function(enum next which) {
+    if (!atomic_load_explicit(&are_known, memory_order_acquire)) {
+        next_function_now(which);
         atomic_store_explicit(&are_known, true, memory_order_release);
     }
     return functions[which];

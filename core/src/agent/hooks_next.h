@@ -24,6 +24,7 @@
     X(posix_spawn)                                                                                           \
     X(posix_spawnp)                                                                                          \
     X(prctl)                                                                                                 \
+    X(pthread_create)                                                                                        \
     X(sigaction)                                                                                             \
     X(siginterrupt)                                                                                          \
     X(signal)                                                                                                \
@@ -44,6 +45,9 @@ enum next {
 
 /* The function's address, 0 if nobody has it. The first call looks all up: from the agent's constructor. */
 uintptr_t next_function(enum next which);
+
+/* The same, looked up among the files that are loaded now. */
+uintptr_t next_function_now(enum next which);
 
 #define NEXT(name) ((__typeof__(&name))next_function(NEXT_##name))
 

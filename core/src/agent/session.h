@@ -28,7 +28,7 @@
 #include "unspool.h"
 
 #define SESSION_MAGIC 0x4e53534553505355u /* "USPSESSN" */
-#define SESSION_VERSION 2u
+#define SESSION_VERSION 3u
 #define SESSION_ALIGNMENT 65536u /* the largest page size of both architectures */
 
 #define SESSION_AREAS 256
@@ -107,7 +107,8 @@ struct session_header {
     uint8_t reserved2[48];
 
     /* At 192. A futex word that agents count up when something waits for the unspool process: a process has
-     * come, an eighth of a ring is full, a program changed its mappings. See unspool_session_wait. */
+     * come, a thread was made, an eighth of a ring is full, a program changed its mappings. See
+     * unspool_session_wait. */
     uint32_t doorbell;
     uint32_t
         refusal_count; /* agents, by atomic addition: so many were told; entry n is at n % SESSION_REFUSALS */
@@ -278,7 +279,9 @@ struct session_area {
     uint64_t ring_tail;   /* at 320; unspool, release: everything before was read, and is zero again */
     uint32_t ring_wanted; /* unspool: 1 while it wants the doorbell when an eighth of the ring is full; agents
                              set it to 0 by compare-and-swap when they ring */
-    uint8_t reserved4[52];
+    uint32_t threads_wanted; /* unspool: 1 while it wants the doorbell when a thread is made; the agent sets
+                                it to 0 when it rings */
+    uint8_t reserved4[48];
 
     uint8_t reserved5[3712];
 

@@ -186,6 +186,16 @@ class FollowedProcess:
             self._publish()
 
     @property
+    def has_new_threads(self) -> bool:
+        """Whether its agent has told of threads since they were last listed."""
+        return not self.has_ended and not self.area.field("threads_wanted")
+
+    @property
+    def next_look(self) -> float:
+        """When threads may be listed again, of time.monotonic."""
+        return self._watch.next_look
+
+    @property
     def waits_for_tables(self) -> bool:
         """Whether samples do, though not for long."""
         return self._samples.late.waits
@@ -246,6 +256,8 @@ class FollowedProcess:
     # ------------------------------------------------------------ threads
 
     def _look_at_threads(self, *, from_outside: bool) -> Iterator[Happening]:
+        if time.monotonic() >= self._watch.next_look:
+            self.area.set_field("threads_wanted", 1)  # first: who is made after the look rings
         new, ended = self._watch.look()
         now = time.monotonic_ns()
         if ended:

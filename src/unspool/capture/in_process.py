@@ -35,6 +35,7 @@ DEFAULT_RATE = 199  # Hz
 HIGHEST_RATE = 10_000
 
 _LOOK_SECONDS = 0.02
+_LEAST_PAUSE = 0.004  # seconds that a look rests at least, however fast threads come
 _PATIENCE_SECONDS = 5.0  # that another thread waits at most for the one that looks
 _SMALL_RING, _LARGE_RING = 1 << 20, 4 << 20  # bytes
 _NOT_RECORDED_ID, _NOT_RECORDED = -1, "(not recorded)"
@@ -184,7 +185,7 @@ class InProcessCapture:
                 owes_all = False
             self._silence_if_wanted()
             if status is None:
-                self._rang = self._memory.doorbell.wait(_LOOK_SECONDS)
+                self._rang = self._memory.doorbell.wait(self._pause())
         self._memory.stop()
         self._wants_silence = True
         self._silence_if_wanted()
@@ -196,6 +197,13 @@ class InProcessCapture:
             yield from self._not_recorded()
         yield from self._problems()
         yield from self._more_refusals()
+
+    def _pause(self) -> float:
+        """Seconds until the next look, if nobody rings."""
+        due = [process.next_look for process in self._followed.values() if process.has_new_threads]
+        if not due:
+            return _LOOK_SECONDS
+        return min(_LOOK_SECONDS, max(_LEAST_PAUSE, min(due) - time.monotonic()))
 
     def _not_recorded(self) -> Iterator[Happening]:
         """What the kernel has counted for the command and all its children, beyond what was told of them:

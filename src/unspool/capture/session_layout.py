@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 MAGIC = 0x4E53534553505355
-VERSION = 2
+VERSION = 3
 ALIGNMENT = 65536
 AREAS = 256
 SLOTS = 4096
@@ -178,6 +178,7 @@ AREA_FIELDS = _struct(
     no_reading=(212, "<u4"),
     signalling=(216, "<u4"),
     ring_wanted=(328, "<u4"),
+    threads_wanted=(332, "<u4"),
 )
 SLOTS_OFFSET = 45056
 MODULE_LISTS_OFFSET = 569344

@@ -42,7 +42,8 @@ class ThreadWatch:
             self._folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise ProcessLookupError(pid) from None
-        self._next_reading = self._next_look = 0.0
+        self.next_look = 0.0  # of time.monotonic: before it, `look` finds nothing
+        self._next_reading = 0.0
         self.fresh: dict[int, int] = {}  # threads that began lately: looks until they have not
         self._replaced: set[int] = set()  # threads whose ids are other threads' by now
 
@@ -55,11 +56,11 @@ class ThreadWatch:
         """(ids of threads that are new, threads that have ended) since the last look. An id that was
         used again is in both. Raises ProcessLookupError: all of it has ended."""
         started = time.monotonic()
-        if started < self._next_look:
+        if started < self.next_look:
             return [], []
         used = time.thread_time()
         tids = self._tids()
-        self._next_look = started + (time.thread_time() - used) / _LOOK_COST
+        self.next_look = started + (time.thread_time() - used) / _LOOK_COST
         gone = (self.threads.keys() - tids) | (self.threads.keys() & self._replaced)
         self._replaced.clear()
         ended = [self.threads.pop(tid) for tid in gone]

@@ -26,7 +26,7 @@ fn main() {
             let sender = sender.clone();
             thread::spawn(move || {
                 let mut caught = 0;
-                for i in 0..300 {
+                for i in 0..1500 {
                     caught += panic::catch_unwind(|| dive(i % 30)).is_err() as u64;
                     sender.send(compute(20000) % 7 + number).unwrap();
                 }
