@@ -171,9 +171,9 @@ bool code_reaches(const struct code *code, uint64_t entry, uint64_t pc) {
 }
 
 static struct question ask_step(const struct frame *frame, uint32_t slots_read) {
-    return (struct question){
-        {ASKS_STEP, frame->pc, frame->fp_is_known, frame->fp_is_known ? frame->fp - frame->sp : 0},
-        slots_read};
+    return (struct question){{ASKS_STEP, frame->pc, frame->fp_is_known,
+                              frame->fp_is_known ? frame->fp - frame->sp : 0, frame->is_interrupted},
+                             slots_read};
 }
 
 enum known_step known_step(const struct code *code, const struct frame *frame, struct frame_recipe *recipe) {
@@ -185,13 +185,20 @@ enum known_step known_step(const struct code *code, const struct frame *frame, s
     return answer->result;
 }
 
+/* Where a thread is interrupted in an epilogue, a register may have its value back that the row still looks
+ * for on the stack. */
+static bool may_be_popped(const struct frame_recipe *recipe) {
+    return recipe->sp.kind != VALUE_SP || recipe->return_address.offset < 0 || recipe->fp.kind != VALUE_FP;
+}
+
 void keep_step(const struct code *code, const struct unspool_module *module, const struct frame *frame,
                enum known_step known, uint32_t slots_read) {
     const struct question question = ask_step(frame, slots_read);
     struct unspool_answer *answer = place_of_answer(code, &question);
     struct frame_recipe recipe = {0};
     uint64_t lookup = lookup_address(frame) - module->image_base;
-    if (answer && !exact_row_recipe(code->unwinder->arch, module->table, lookup, &recipe))
+    if (answer && (!exact_row_recipe(code->unwinder->arch, module->table, lookup, frame->pc, &recipe) ||
+                   (frame->is_interrupted && may_be_popped(&recipe))))
         known = STEP_NEVER_KNOWN;
     keep(code, answer, &question, (uint8_t)known, &recipe);
 }

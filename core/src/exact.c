@@ -231,7 +231,23 @@ static struct frame_value at_cfa(const struct frame_recipe *recipe, int64_t offs
                                 recipe->sp.offset + offset};
 }
 
-bool exact_row_recipe(uint32_t arch, const struct unspool_table *table, uint64_t lookup_address,
+/* What GNU ld says of x86_64's PLT: the CFA is sp + offset, and 8 more from a certain byte of each 16 on. */
+static bool plt_cfa_offset(const struct cfi_program *program, const struct cfi_rules *rules, uint64_t pc,
+                           int64_t *offset) {
+    static const uint8_t before[] = {0x80, 0x00, 0x3f, 0x1a}; /* breg16 0, lit15, and */
+    static const uint8_t behind[] = {0x2a, 0x33, 0x24, 0x22}; /* ge, lit3, shl, plus */
+    struct cursor cursor = cfi_block(program, rules->cfa_expression);
+    const uint8_t *at = cursor.at;
+    enum { SIZE = 11, BREG_RSP = 0x77, LIT0 = 0x30, LIT15 = 0x3f };
+    if (program->arch != UNSPOOL_X86_64 || cursor_left(&cursor) != SIZE || at[0] != BREG_RSP ||
+        at[1] >= 0x40 || memcmp(at + 2, before, sizeof before) != 0 || at[6] < LIT0 || at[6] > LIT15 ||
+        memcmp(at + 7, behind, sizeof behind) != 0)
+        return false;
+    *offset = at[1] + ((pc & 15) >= (uint64_t)(at[6] - LIT0) ? 8 : 0);
+    return true;
+}
+
+bool exact_row_recipe(uint32_t arch, const struct unspool_table *table, uint64_t lookup_address, uint64_t pc,
                       struct frame_recipe *recipe) {
     const struct exact_input input = {.arch = arch, .table = table, .lookup_address = lookup_address};
     struct cfi_program program;
@@ -242,13 +258,16 @@ bool exact_row_recipe(uint32_t arch, const struct unspool_table *table, uint64_t
     const struct cfi_rules *rules = &machine.rules;
     uint32_t ra = program.return_address_register, fp = fp_register(arch);
     uint32_t usual_ra = arch == UNSPOOL_AARCH64 ? UNSPOOL_AARCH64_LR : UNSPOOL_X86_64_PC;
-    bool by_fp = rules->cfa_register == fp;
+    bool by_fp = !rules->cfa_is_expression && rules->cfa_register == fp;
+    bool by_sp = !rules->cfa_is_expression && rules->cfa_register == sp_register(arch);
+    int64_t cfa_offset = rules->cfa_offset;
+    if (rules->cfa_is_expression)
+        by_sp = plt_cfa_offset(&program, rules, pc, &cfa_offset);
     if ((program.flags & UNSPOOL_ROW_SIGNAL) || result.is_entered_from_plt || ra != usual_ra ||
-        rules->cfa_is_expression || (!by_fp && rules->cfa_register != sp_register(arch)) ||
-        rules->kind[sp_register(arch)] != UNSPOOL_EXACT_UNSPECIFIED ||
+        (!by_fp && !by_sp) || rules->kind[sp_register(arch)] != UNSPOOL_EXACT_UNSPECIFIED ||
         rules->kind[ra] != UNSPOOL_EXACT_OFFSET)
         return false;
-    recipe->sp = (struct frame_value){by_fp ? VALUE_FP : VALUE_SP, rules->cfa_offset};
+    recipe->sp = (struct frame_value){by_fp ? VALUE_FP : VALUE_SP, cfa_offset};
     recipe->return_address = at_cfa(recipe, rules->value[ra].number);
     if (rules->kind[fp] == UNSPOOL_EXACT_OFFSET)
         recipe->fp = at_cfa(recipe, rules->value[fp].number);

@@ -48,9 +48,9 @@ enum exact_status exact_step(const struct exact_input *input, struct unspool_reg
                              struct exact_result *result);
 
 /* Whether the row that holds at a relative lookup address says of a caller's pc, sp and fp only what a rule
- * could say: then that, as a recipe. It is EXACT for other registers' sake, or since the function may
- * overwrite its frame. */
-bool exact_row_recipe(uint32_t arch, const struct unspool_table *table, uint64_t lookup_address,
+ * could say, there and at this pc: then that, as a recipe. It is EXACT for other registers' sake, or since
+ * the function may overwrite its frame, or in a PLT. */
+bool exact_row_recipe(uint32_t arch, const struct unspool_table *table, uint64_t lookup_address, uint64_t pc,
                       struct frame_recipe *recipe);
 
 /* The operations that all expressions of one step may take together (real ones: a dozen each). */

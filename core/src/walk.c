@@ -216,37 +216,37 @@ static void set_frame(uint32_t arch, const struct unspool_registers *registers, 
         arch == UNSPOOL_AARCH64 && frame->is_interrupted && (registers->known >> UNSPOOL_AARCH64_LR & 1);
 }
 
-/* A function that passes exceptions on writes its handler's frame over its own. Where that may have begun, a
- * call of this very function still speaks for the return address, which is written last, but nothing for the
- * registers that were saved. */
-static enum call_match match_overwritten(const struct code *code, const struct frame *frame,
-                                         const struct exact_result *result,
-                                         struct unspool_registers *registers) {
+/* What a function that passes exceptions on has made of its own frame, over which it writes its handler's.
+ * STEP_NEVER_KNOWN: what is found may be another's. */
+static enum known_step trust_own_frame(const struct code *code, const struct frame *frame,
+                                       const struct exact_result *result) {
     struct code_place here = {frame->pc, frame->sp, frame->fp_is_known ? frame->fp : 0, result->function_end};
-    uint32_t arch = code->unwinder->arch;
     if (result->is_in_lr && may_have_leapt(code, frame->pc))
-        return CALL_UNKNOWN;
+        return STEP_NEVER_KNOWN;
     if (code_returns(code, &here, result->cfa))
-        return CALL_MATCHES;
+        return STEP_KNOWN;
     enum own_frame state = own_frame(code, frame->pc);
-    if (state != FRAME_BEING_WRITTEN || result->is_in_lr)
-        return state == FRAME_UNTOUCHED && !result->is_in_lr ? CALL_MATCHES : CALL_ELSEWHERE;
-    registers->known &= ~callee_saved_mask(arch);
-    return match_call(code, registers->value[pc_register(arch)], result->function) == CALL_MATCHES
-               ? CALL_UNKNOWN
-               : CALL_ELSEWHERE;
+    if (result->is_in_lr || state == FRAME_LOST)
+        return STEP_KNOWN_LOST;
+    return state == FRAME_UNTOUCHED ? STEP_KNOWN : STEP_KNOWN_IF_CALLED;
 }
 
-/* The step from a caller that an EXACT row describes, by what an earlier one from the same place has shown.
- * False: it is not taken; *is_new: nothing is known of the place yet. */
-static bool step_as_before(const struct code *code, struct frame *frame, struct step *step, bool *is_new,
-                           enum step_result *result) {
+/* The address where a frame's function starts that has a row. */
+static uint64_t frame_function(const struct unspool_module *module, const struct frame *frame) {
+    struct cfi_program program = {0};
+    table_find_program(module->table, lookup_address(frame) - module->image_base, &program);
+    return module->image_base + program.start;
+}
+
+/* The step that an EXACT row describes, by what an earlier one from the same place has shown. False: it is
+ * not taken; *is_new: nothing is known of the place yet. */
+static bool step_as_before(const struct code *code, const struct unspool_module *module, struct frame *frame,
+                           struct step *step, bool *is_new, enum step_result *result) {
     struct frame_recipe recipe;
     struct caller caller = {.fp = frame->fp, .fp_is_known = frame->fp_is_known};
-    bool is_asked = !frame->all && !frame->is_interrupted;
-    enum known_step known = is_asked ? known_step(code, frame, &recipe) : STEP_NEVER_KNOWN;
+    enum known_step known = frame->all ? STEP_NEVER_KNOWN : known_step(code, frame, &recipe);
     *is_new = known == STEP_NOT_KNOWN;
-    if (known != STEP_KNOWN && known != STEP_KNOWN_LOST)
+    if (known == STEP_NOT_KNOWN || known == STEP_NEVER_KNOWN)
         return false;
     uint64_t base = recipe.sp.kind == VALUE_FP ? frame->fp : frame->sp;
     bool has_slot = recipe.fp.kind == VALUE_AT_SP || recipe.fp.kind == VALUE_AT_FP;
@@ -256,8 +256,15 @@ static bool step_as_before(const struct code *code, struct frame *frame, struct 
     caller.fp_is_known = has_slot || (recipe.fp.kind == VALUE_FP && frame->fp_is_known);
     caller.pc = strip_pac(code->unwinder, caller.pc);
     caller.sp = base + (uint64_t)recipe.sp.offset;
+    uint32_t how = UNSPOOL_HOW_CFI_EXACT;
+    if (known == STEP_KNOWN_IF_CALLED) {
+        how |= UNSPOOL_HOW_GUESS;
+        caller.fp_is_known = false;
+        if (match_call(code, caller.pc, frame_function(module, frame)) != CALL_MATCHES)
+            known = STEP_KNOWN_LOST;
+    }
     *result = known == STEP_KNOWN_LOST ? end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS)
-                                       : become_caller(frame, &caller, step, UNSPOOL_HOW_CFI_EXACT);
+                                       : become_caller(frame, &caller, step, how);
     return true;
 }
 
@@ -266,7 +273,7 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     const struct unspool_unwinder *unwinder = code->unwinder;
     enum step_result as_before;
     bool is_new;
-    if (step_as_before(code, frame, step, &is_new, &as_before))
+    if (step_as_before(code, module, frame, step, &is_new, &as_before))
         return as_before;
     const struct exact_input input = {
         .arch = unwinder->arch,
@@ -297,19 +304,24 @@ static enum step_result step_exactly(const struct code *code, const struct unspo
     /* Such code may switch stacks, so sp may go anywhere; the depth limit ends a cycle. */
     if (*pc == frame->pc && registers.value[sp_register(unwinder->arch)] == frame->sp)
         return end_stack(step, UNSPOOL_END_LOOP);
-    enum call_match match = result.replaces_registers ? CALL_UNKNOWN : CALL_MATCHES;
+    enum known_step known = result.replaces_registers ? STEP_NEVER_KNOWN : STEP_KNOWN;
     if (result.may_overwrite_itself)
-        match = match_overwritten(code, frame, &result, &registers);
-    bool is_lost = match == CALL_ELSEWHERE && own_frame(code, frame->pc) == FRAME_LOST;
-    if (is_new && result.cfa > frame->sp && (is_lost || match == CALL_MATCHES))
-        keep_step(code, module, frame, is_lost ? STEP_KNOWN_LOST : STEP_KNOWN, slots_read);
-    if (match == CALL_ELSEWHERE)
+        known = trust_own_frame(code, frame, &result);
+    if (is_new && result.cfa > frame->sp && known != STEP_NEVER_KNOWN)
+        keep_step(code, module, frame, known, slots_read);
+    bool is_guess = known == STEP_NEVER_KNOWN || known == STEP_KNOWN_IF_CALLED;
+    if (known == STEP_KNOWN_IF_CALLED) {
+        registers.known &= ~callee_saved_mask(unwinder->arch);
+        if (match_call(code, *pc, result.function) != CALL_MATCHES)
+            known = STEP_KNOWN_LOST;
+    }
+    if (known == STEP_KNOWN_LOST)
         return end_stack(step, UNSPOOL_END_BAD_RETURN_ADDRESS);
     set_frame(unwinder->arch, &registers, frame);
     if (frame->all)
         *frame->all = registers;
     step->how = frame->is_interrupted ? UNSPOOL_HOW_SIGNAL_FRAME : UNSPOOL_HOW_CFI_EXACT;
-    if (match == CALL_UNKNOWN)
+    if (is_guess)
         step->how |= UNSPOOL_HOW_GUESS;
     return STEP_CALLER;
 }

@@ -137,13 +137,14 @@ enum epilogue epilogue_recipe(const struct code *code, uint64_t pc, struct frame
  * return of longjmp: all is as at the destination then, and no code tells whether it was the caller. */
 bool may_have_leapt(const struct code *code, uint64_t pc);
 
-/* analysis_memo.c: what is kept of a step from a caller that an EXACT row describes, by pc and by how far fp
- * is from sp. */
+/* analysis_memo.c: what is kept of a step that an EXACT row describes, by pc, by whether it was interrupted
+ * there, and by how far fp is from sp. */
 enum known_step {
     STEP_NOT_KNOWN = 0,
-    STEP_KNOWN,       /* the recipe says where the caller is */
-    STEP_KNOWN_LOST,  /* what the recipe leads to is no caller: the function has written over its frame */
-    STEP_NEVER_KNOWN, /* the row says more than a recipe can */
+    STEP_KNOWN,           /* the recipe says where the caller is */
+    STEP_KNOWN_LOST,      /* what the recipe leads to is no caller: the function has written over its frame */
+    STEP_KNOWN_IF_CALLED, /* the function may have begun to: it is a caller if it calls this function */
+    STEP_NEVER_KNOWN,     /* the row says more than a recipe can */
 };
 enum known_step known_step(const struct code *code, const struct frame *frame, struct frame_recipe *recipe);
 /* slots_read: of the memory, before the step. */

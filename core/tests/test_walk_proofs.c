@@ -129,6 +129,80 @@ static void an_overwritten_frame_is_never_proved(void) {
     end_process(&p);
 }
 
+/* What an earlier step from the same place has shown holds for another stack only as far as it must. */
+
+static void expect_caller_or_end(struct process *p, uint64_t pc, uint64_t caller, uint32_t how,
+                                 uint32_t end) {
+    interrupted_at(p, pc, STACK_AT);
+    const struct expected_frame frames[] = {{pc, INTERRUPTED}, {caller, how}};
+    expect_stack(p, end, frames, caller ? 2 : 1, MOST_FRAMES);
+}
+
+static void an_overwritten_frame_is_asked_for_its_call_each_time(void) {
+    static struct unspool_cache cache;
+    struct process p = {0};
+    begin(&p);
+    function(&p, 0x1400, 0x10, CFI(DEF_CFA_OFFSET(24), OFFSET(0, 2), OFFSET(1, 3))); /* throw */
+    set_register(&p, RBP, STACK_AT + 32);
+    unspool_cache_clear(&cache);
+    p.unwinder.cache = &cache;
+    for (int again = 0; again < 3; again++) {
+        put(&p, STACK_AT + 16, CODE_AT + 0x1016);
+        expect_caller_or_end(&p, CODE_AT + 0x1404, CODE_AT + 0x1016, EXACTLY | GUESSED, UNSPOOL_END_ROOT);
+        put(&p, STACK_AT + 16, CODE_AT + 0x1011); /* from an indirect call */
+        expect_caller_or_end(&p, CODE_AT + 0x1404, 0, 0, UNSPOOL_END_BAD_RETURN_ADDRESS);
+    }
+    end_process(&p);
+}
+
+static void each_byte_of_a_plt_entry_has_its_own_step(void) {
+    enum { PLT = 0x1500, LIT11 = 0x3b, EXPRESSION_SIZE = 11 };
+    static struct unspool_cache cache;
+    struct process p = {0};
+    begin(&p);
+    function(&p, PLT, 0x40,
+             CFI(DEF_CFA_EXPRESSION(EXPRESSION_SIZE), 0x77, 8, 0x80, 0, 0x3f, 0x1a, LIT11, 0x2a, 0x33, 0x24,
+                 0x22));
+    unspool_cache_clear(&cache);
+    p.unwinder.cache = &cache;
+    for (uint64_t round = 0; round < 2; round++)
+        for (uint64_t at = 0; at < 0x40; at++) {
+            bool is_pushed = at % 16 >= 11;
+            put(&p, STACK_AT, is_pushed ? 5 : CODE_AT + 0x1011);
+            put(&p, STACK_AT + 8, is_pushed ? CODE_AT + 0x1011 : 5);
+            expect_caller_or_end(&p, CODE_AT + PLT + at, CODE_AT + 0x1011, EXACTLY, UNSPOOL_END_ROOT);
+        }
+    end_process(&p);
+}
+
+/* DW_CFA_register makes the row EXACT. Where rbp is below sp, an epilogue has popped it already. */
+static void an_epilogue_by_rbp_depends_on_the_stack(void) {
+    static struct unspool_cache cache;
+    const uint64_t sp = STACK_AT + 8;
+    struct process p = {0};
+    begin(&p);
+    function(&p, 0x1500, 0x20, CFI(DEF_CFA(RBP, 16), OFFSET(RBP, 2), 0x09, 12, 13));
+    function(&p, 0x1540, 0x20, CFI(DEF_CFA(RBP, 16)));
+    unspool_cache_clear(&cache);
+    p.unwinder.cache = &cache;
+    for (uint64_t round = 0; round < 6; round++) {
+        bool is_popped = round % 2;
+        uint64_t rbp = is_popped ? sp - 8 : sp;
+        put(&p, rbp, STACK_AT + 24);
+        put(&p, rbp + 8, CODE_AT + 0x1545);
+        put(&p, STACK_AT + 32, CODE_AT + 0x1011);
+        set_register(&p, RBP, rbp);
+        interrupted_at(&p, CODE_AT + 0x1510, sp);
+        p.memory.stack = (struct unspool_region){STACK_AT, sizeof p.stack, (const uint8_t *)p.stack};
+        expect_stack(
+            &p, is_popped ? UNSPOOL_END_LOOP : UNSPOOL_END_ROOT,
+            FRAMES({CODE_AT + 0x1510, INTERRUPTED}, {CODE_AT + 0x1545, EXACTLY}, {CODE_AT + 0x1011, BY_CFI}) -
+                is_popped,
+            MOST_FRAMES);
+    }
+    end_process(&p);
+}
+
 /* The caller of such a frame keeps its own by rbp, which has perhaps been overwritten. */
 static void an_overwritten_rbp_is_not_used(void) {
     static const uint8_t call[] = {0xe8, 0x9b, 0x02, 0, 0}; /* 0x1160 call 0x1400 */
@@ -153,6 +227,9 @@ int main(void) {
     RUN(a_caller_found_by_its_code_is_proved_by_a_direct_call);
     RUN(an_unwinder_with_two_calls_to_come_is_untouched);
     RUN(an_overwritten_frame_is_never_proved);
+    RUN(an_overwritten_frame_is_asked_for_its_call_each_time);
+    RUN(each_byte_of_a_plt_entry_has_its_own_step);
+    RUN(an_epilogue_by_rbp_depends_on_the_stack);
     RUN(an_overwritten_rbp_is_not_used);
     return check_result();
 }
