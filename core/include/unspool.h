@@ -130,6 +130,21 @@ int unspool_table_compile(const struct unspool_compile_input *input, struct unsp
                           struct unspool_problems *problems);
 void unspool_table_free(struct unspool_table *table);
 
+/* Room for tables that grow. It must outlive them, and has room for a million functions, of all its tables
+ * and of those that are freed, too: behind them, nothing is known. UNSPOOL_OK or UNSPOOL_NO_MEMORY. */
+struct unspool_pool;
+int unspool_pool_new(struct unspool_pool **pool);
+void unspool_pool_free(struct unspool_pool *pool);
+
+/* A table that is compiled function by function, as walks and lookups ask for it, and says what a whole one
+ * says: for who walks few stacks. index: .eh_frame_hdr. The input's bytes and the index must stay as long as
+ * the table. It can be looked up in and walked by, by several threads, but never in a signal handler: where
+ * it grows it allocates and locks. UNSPOOL_NOT_FOUND: the index, or another section than .eh_frame, does not
+ * serve for that; compile it whole. */
+int unspool_table_begin(struct unspool_pool *pool, const struct unspool_compile_input *input,
+                        const struct unspool_section *index, struct unspool_table **table);
+void unspool_table_end(struct unspool_table *table);
+
 /* Size of the whole block in bytes. */
 uint64_t unspool_table_size(const struct unspool_table *table);
 

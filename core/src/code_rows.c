@@ -11,7 +11,8 @@
 #include <stdlib.h>
 
 #include "code_rows.h"
-#include "instruction.h"
+#include "frame_state.h"
+#include "memo.h"
 
 enum {
     FUNCTION_LIMIT = 1 << 17, /* bytes; OpenBLAS's longest have 40,000 */
@@ -20,173 +21,79 @@ enum {
     /* Code may be followed this many times its size: real code is below 3 times. More is code made to be
      * slow, in which each function reaches over many that follow. */
     WORK_FACTOR = 16,
-    IS_IDLE = 16,       /* added to a length: it goes on to the next and has no effects */
-    NOT_FOLLOWED = 255, /* a length: an instruction begins here */
+    IS_IDLE = 16,          /* added to a length: it goes on to the next and has no effects */
+    NOT_FOLLOWED = 255,    /* a length: an instruction begins here */
+    MANY_STATES = 1 << 14, /* of those that are kept from function to function; most have a dozen */
 };
 
-enum content {
-    HOLDS_OTHER = 0,
-    HOLDS_CALLERS, /* what it held at the start */
-    HOLDS_FRAME,   /* CFA - offset */
-};
-
-enum { SP = REGISTER_SP, FP = REGISTER_FP, BX = 2, REGISTERS };
-
-/* What holds before an instruction. Offsets in bytes. */
-struct frame_state {
-    struct {
-        int32_t holds; /* enum content */
-        int32_t offset;
-    } registers[REGISTERS];
-    int32_t slot[REGISTERS]; /* where the caller's value was saved, from the CFA; 0: nowhere */
-};
-
-struct function {
-    const uint8_t *bytes; /* from its start */
+struct followed_code {
+    const uint8_t *bytes; /* of a function, from its start */
     uint64_t address, size;
-    struct frame_state *state; /* of each byte at which an instruction begins, */
-    uint8_t *length;           /* whose length this is, or more; 0: none that any way leads to */
-    uint64_t end;              /* behind its last instruction */
-    uint64_t jumps_to;         /* the farthest place within that a jump leads to */
-    uint64_t touched;          /* no instruction behind it has a length */
-    uint64_t work_left;        /* bytes that may still be followed, of all functions */
+    struct memo states; /* struct frame_state */
+    uint16_t *state;    /* of each byte at which an instruction begins: the number of what holds there, */
+    uint8_t *length;    /* and its length, or more; 0: none that any way leads to */
+    uint64_t end;       /* behind its last instruction */
+    uint64_t jumps_to;  /* the farthest place within that a jump leads to */
+    uint64_t touched;   /* no instruction behind it has a length */
+    uint64_t work_left; /* bytes that may still be followed, of all functions */
     bool is_by_rbx, returns, has_changed;
 };
 
-static uint32_t index_of(uint8_t number) {
-    return number == REGISTER_BX ? BX : number <= REGISTER_FP ? number : REGISTERS;
+static const struct frame_state *state_of(const struct followed_code *function, uint16_t number) {
+    return (const struct frame_state *)function->states.items.items + number;
 }
 
-/* ------------------------------------------------------------------ one instruction */
-
-/* Memory at CFA + low .. CFA + high is written. False: the return address is. */
-static bool overwrite(struct frame_state *state, int64_t low, int64_t high) {
-    for (uint32_t i = FP; i < REGISTERS; i++)
-        if (state->slot[i] && low < state->slot[i] + 8 && high > state->slot[i])
-            state->slot[i] = 0;
-    return low >= 0 || high <= -8;
-}
-
-static bool store(struct frame_state *state, const struct stack_effect *effect, uint32_t to, uint32_t from) {
-    if (state->registers[to].holds != HOLDS_FRAME)
-        return true;
-    int64_t low = effect->offset - state->registers[to].offset;
-    bool saves = from < REGISTERS && from != SP && state->registers[from].holds == HOLDS_CALLERS &&
-                 state->slot[from] == 0 && low < 0 && low > INT16_MIN && low % 8 == 0;
-    if (!overwrite(state, low, low + effect->size))
-        return false;
-    if (saves)
-        state->slot[from] = (int32_t)low;
-    return true;
-}
-
-static void set(struct frame_state *state, const struct stack_effect *effect, uint32_t to, uint32_t from) {
-    int64_t offset = from < REGISTERS ? state->registers[from].offset - effect->offset : 0;
-    bool is_frame = from < REGISTERS && state->registers[from].holds == HOLDS_FRAME &&
-                    offset > INT32_MIN / 2 && offset < INT32_MAX / 2;
-    state->registers[to].holds = is_frame ? HOLDS_FRAME : HOLDS_OTHER;
-    state->registers[to].offset = is_frame ? (int32_t)offset : 0;
-}
-
-static void load(struct frame_state *state, const struct stack_effect *effect, uint32_t to, uint32_t from) {
-    bool is_own = from < REGISTERS && state->registers[from].holds == HOLDS_FRAME && state->slot[to] != 0 &&
-                  effect->offset - state->registers[from].offset == state->slot[to];
-    state->registers[to].holds = is_own ? HOLDS_CALLERS : HOLDS_OTHER;
-    state->registers[to].offset = 0;
-}
-
-static bool apply(struct frame_state *state, const struct instruction *instruction) {
-    for (uint32_t i = 0; i < instruction->effect_count; i++) {
-        const struct stack_effect *effect = &instruction->effects[i];
-        uint32_t to = index_of(effect->to), from = index_of(effect->from);
-        if (to == REGISTERS)
-            continue;
-        if (effect->kind == EFFECT_STORE && !store(state, effect, to, from))
-            return false;
-        if (effect->kind == EFFECT_SET)
-            set(state, effect, to, from);
-        if (effect->kind == EFFECT_LOAD)
-            load(state, effect, to, from);
-        if (effect->kind == EFFECT_CLOBBER)
-            state->registers[to].holds = HOLDS_OTHER;
-    }
-    return true;
-}
-
-/* ------------------------------------------------------------------ one function */
-
-/* What holds is what held at the start: the function can be left. */
-static bool is_as_at_start(const struct frame_state *state) {
-    return state->registers[SP].holds == HOLDS_FRAME && state->registers[SP].offset == 8 &&
-           state->registers[FP].holds == HOLDS_CALLERS && state->registers[BX].holds == HOLDS_CALLERS;
-}
-
-/* Where the frame is known by nothing, no row can be. */
-static bool has_base(const struct frame_state *state) {
-    for (uint32_t i = 0; i < REGISTERS; i++)
-        if (state->registers[i].holds == HOLDS_FRAME)
-            return true;
-    return false;
-}
-
-/* Keeps of *known what holds in the other, too; true if that took something away. */
-static bool join(struct frame_state *known, const struct frame_state *other) {
-    bool changed = false;
-    for (uint32_t i = 0; i < REGISTERS; i++) {
-        bool is_same = known->registers[i].holds == other->registers[i].holds &&
-                       known->registers[i].offset == other->registers[i].offset;
-        if (!is_same && known->registers[i].holds != HOLDS_OTHER) {
-            known->registers[i].holds = HOLDS_OTHER;
-            known->registers[i].offset = 0;
-            changed = true;
-        }
-        if (known->slot[i] != other->slot[i] && known->slot[i]) {
-            known->slot[i] = 0;
-            changed = true;
-        }
-    }
-    return changed;
+/* The number of a state; -1: there are too many. */
+static int32_t number_of(struct followed_code *function, const struct frame_state *state) {
+    return memoize(&function->states, state, sizeof *state);
 }
 
 /* A way leads to a place of the function. What ways disagree on is lost; false: the frame is. */
-static bool arrive(struct function *function, uint64_t at, const struct frame_state *state) {
-    struct frame_state *known = &function->state[at];
+static bool arrive(struct followed_code *function, uint64_t at, uint16_t number) {
     if (function->touched <= at)
         function->touched = at + 1;
-    if (function->length[at]) {
-        function->has_changed |= join(known, state);
-    } else {
-        *known = *state;
+    if (!function->length[at]) {
+        function->state[at] = number;
         function->length[at] = NOT_FOLLOWED;
         function->has_changed |= at < function->end; /* it has been passed by */
+    } else if (function->state[at] != number) {
+        struct frame_state known = *state_of(function, function->state[at]);
+        int32_t joined = function->state[at];
+        if (join_frames(&known, state_of(function, number))) {
+            function->has_changed = true;
+            joined = number_of(function, &known);
+        }
+        if (joined < 0)
+            return false;
+        function->state[at] = (uint16_t)joined;
     }
-    return has_base(known);
+    return has_base(state_of(function, function->state[at]));
 }
 
-static bool jump(struct function *function, uint64_t target, const struct frame_state *state) {
+static bool jump(struct followed_code *function, uint64_t target, uint16_t number) {
     uint64_t at = target - function->address;
     if (at >= function->size) /* elsewhere */
-        return is_as_at_start(state);
+        return is_as_at_start(state_of(function, number));
     if (at > function->jumps_to)
         function->jumps_to = at;
-    return arrive(function, at, state);
+    return arrive(function, at, number);
 }
 
 /* What comes after an instruction, which ends at `next`. False: it is no code that can be followed. */
-static bool leave(struct function *function, const struct instruction *instruction, uint64_t next,
-                  const struct frame_state *state) {
+static bool leave(struct followed_code *function, const struct instruction *instruction, uint64_t next,
+                  uint16_t number) {
     switch (instruction->flow) {
     case FLOW_NEXT:
     case FLOW_CALL:
-        return next < function->size && arrive(function, next, state);
+        return next < function->size && arrive(function, next, number);
     case FLOW_BRANCH:
-        return jump(function, instruction->target, state) && next < function->size &&
-               arrive(function, next, state);
+        return jump(function, instruction->target, number) && next < function->size &&
+               arrive(function, next, number);
     case FLOW_JUMP:
-        return jump(function, instruction->target, state);
+        return jump(function, instruction->target, number);
     case FLOW_RETURN:
         function->returns = true;
-        return instruction->popped == 8 && is_as_at_start(state);
+        return instruction->popped == 8 && is_as_at_start(state_of(function, number));
     case FLOW_STOP:
         return true;
     default:
@@ -195,27 +102,29 @@ static bool leave(struct function *function, const struct instruction *instructi
 }
 
 /* From what holds before the instruction at `at` to what holds behind it. False: it can't be followed. */
-static bool follow_instruction(struct function *function, uint64_t at,
+static bool follow_instruction(struct followed_code *function, uint64_t at,
                                const struct instruction *instruction) {
-    const struct frame_state *before = &function->state[at];
-    struct frame_state state;
+    uint16_t before = function->state[at];
+    struct frame_state state = *state_of(function, before);
     function->is_by_rbx |=
-        before->registers[BX].holds == HOLDS_FRAME && before->registers[SP].holds != HOLDS_FRAME;
+        state.registers[BX].holds == HOLDS_FRAME && state.registers[SP].holds != HOLDS_FRAME;
     if (instruction->effect_count == 0)
         return leave(function, instruction, function->end, before);
-    state = *before;
-    return apply(&state, instruction) && leave(function, instruction, function->end, &state);
+    if (!apply_to_frame(&state, instruction))
+        return false;
+    int32_t behind = number_of(function, &state);
+    return behind >= 0 && leave(function, instruction, function->end, (uint16_t)behind);
 }
 
 /* Where a way leads into the middle of an instruction; 0: nowhere. */
-static uint64_t find_overlap(const struct function *function, uint64_t at, uint64_t end) {
+static uint64_t find_overlap(const struct followed_code *function, uint64_t at, uint64_t end) {
     for (uint64_t i = at + 1; i < end; i++)
         if (function->length[i])
             return i;
     return 0;
 }
 
-static void decode(const struct function *function, uint64_t at, struct instruction *instruction) {
+static void decode(const struct followed_code *function, uint64_t at, struct instruction *instruction) {
     const uint8_t *bytes = function->bytes + at;
     uint64_t size = function->size - at;
     uint8_t known = function->length[at];
@@ -232,11 +141,61 @@ static void decode(const struct function *function, uint64_t at, struct instruct
     instruction->effect_count = 0;
 }
 
+/* The same for the longest instruction there is, quickly. */
+static bool has_overlap(const struct followed_code *function, uint64_t at, uint32_t size) {
+    uint64_t low, high;
+    memcpy(&low, function->length + at + 1, sizeof low);
+    memcpy(&high, function->length + at + 1 + sizeof low, sizeof high);
+    uint32_t bits = 8 * (size - 1);
+    return (bits < 64 ? low & ~(UINT64_MAX << bits) : low | (high & ~(UINT64_MAX << (bits - 64)))) != 0;
+}
+
+/* Whether of what holds at a place nothing is left but another state, when ways with both meet. */
+static bool gives_way(const struct followed_code *function, uint16_t known, uint16_t number) {
+    struct frame_state joined = *state_of(function, known);
+    join_frames(&joined, state_of(function, number));
+    return memcmp(&joined, state_of(function, number), sizeof joined) == 0 && has_base(&joined);
+}
+
+/* Passes over instructions without effects behind which nothing else holds, as most of a kernel's are.
+ * Returns where it stops. What it does not pass is as follow_once finds it. */
+static uint64_t pass_idle(struct followed_code *function, uint64_t at) {
+    const uint16_t number = function->state[at];
+    int32_t replaced = -1; /* by that one, where both meet */
+    uint8_t *length = function->length;
+    while (function->size - at > X86_64_LONGEST) {
+        uint8_t known = length[at];
+        uint32_t size = known > IS_IDLE ? known - (uint32_t)IS_IDLE : 0;
+        if (known == NOT_FOLLOWED)
+            size = (uint32_t)x86_64_idle_length(function->bytes + at);
+        uint64_t next = at + size;
+        if (!size || size > function->work_left || has_overlap(function, at, size))
+            break;
+        if (!length[next])
+            length[next] = NOT_FOLLOWED;
+        else if (function->state[next] != number) {
+            if (function->state[next] != replaced && !gives_way(function, function->state[next], number))
+                break;
+            replaced = function->state[next];
+            function->has_changed = true;
+        }
+        function->state[next] = number;
+        length[at] = (uint8_t)(size + IS_IDLE);
+        function->work_left -= size;
+        at = next;
+    }
+    if (function->touched <= at)
+        function->touched = at + 1;
+    return at;
+}
+
 /* Follows a function from its first byte to its last, once: true if rows can be made of what was found. */
-static bool follow_once(struct function *function) {
+static bool follow_once(struct followed_code *function) {
     uint64_t at = 0, overlap;
     while (at < function->size) {
         struct instruction instruction;
+        if (function->length[at])
+            at = pass_idle(function, at);
         decode(function, at, &instruction);
         function->end = at + instruction.length;
         if (instruction.length == 0 || instruction.length > function->work_left)
@@ -263,8 +222,13 @@ static bool follow_once(struct function *function) {
     return false;
 }
 
+static void forget_states(struct followed_code *function) {
+    free_memo(&function->states);
+    function->states = (struct memo){0};
+}
+
 /* The same, until what is known of places that are jumped back to holds on every way. */
-static bool follow(struct function *function) {
+static bool follow(struct followed_code *function) {
     static const struct frame_state start = {
         .registers = {[SP] = {HOLDS_FRAME, 8}, [FP] = {HOLDS_CALLERS, 0}, [BX] = {HOLDS_CALLERS, 0}}};
     uint64_t cleared = function->touched / 16; /* it costs so much less than following */
@@ -272,7 +236,12 @@ static bool follow(struct function *function) {
     memset(function->length, 0, function->touched);
     function->end = function->jumps_to = function->touched = 0;
     function->is_by_rbx = function->returns = false;
-    arrive(function, 0, &start);
+    if (function->states.items.count > MANY_STATES)
+        forget_states(function);
+    int32_t first = number_of(function, &start);
+    if (first < 0)
+        return false;
+    arrive(function, 0, (uint16_t)first);
     for (int pass = 0; pass < MOST_PASSES; pass++) {
         function->has_changed = false;
         if (!follow_once(function))
@@ -322,26 +291,27 @@ static bool add_row(struct vector *rows, const struct code_row *row) {
     return added != NULL;
 }
 
-static bool add_rows(const struct function *function, uint64_t relative_address, struct vector *rows) {
+static bool add_rows(const struct followed_code *function, uint64_t relative_address, struct vector *rows) {
     struct code_row last = {0};
-    const struct frame_state *state = NULL; /* of which the last row was made */
-    for (uint64_t at = 0; at < function->end; at++) {
+    int32_t state = -1; /* the number of that of which the last row was made */
+    for (uint64_t at = 0, next; at < function->end; at = next) {
+        next = at + 1;
         if (!function->length[at])
             continue;
-        if (!state || memcmp(state, &function->state[at], sizeof *state) != 0) {
-            state = &function->state[at];
-            struct code_row row = as_row(state, relative_address + at);
+        if (state != function->state[at]) {
+            state = function->state[at];
+            struct code_row row = as_row(state_of(function, function->state[at]), relative_address + at);
             bool is_new = memcmp(&row.rule, &last.rule, sizeof row.rule) != 0 ||
                           memcmp(&row.set, &last.set, sizeof row.set) != 0;
             if (is_new && !add_row(rows, &row))
                 return false;
             last = row;
         }
-        uint64_t next = at + function->length[at] % IS_IDLE;
+        next = at + function->length[at] % IS_IDLE;
         if (next < function->end && function->length[next])
             continue;
         last = (struct code_row){.start = relative_address + next, .rule = {.flags = UNSPOOL_ROW_NONE}};
-        state = NULL;
+        state = -1;
         if (!add_row(rows, &last))
             return false;
     }
@@ -391,7 +361,7 @@ static uint64_t pass_over(const struct unspool_section *code, uint64_t offset, u
 
 /* The rows of one stretch of code, offsets in its section. False when memory is out. */
 static bool stretch_rows(const struct unspool_section *code, uint64_t image_address, uint64_t start,
-                         uint64_t end, struct function *function, struct vector *rows) {
+                         uint64_t end, struct followed_code *function, struct vector *rows) {
     uint64_t at = skip_padding(code, start, end), mov = find_mov(code, at, end);
     while (mov < end) {
         function->bytes = code->bytes + at;
@@ -412,8 +382,29 @@ static bool stretch_rows(const struct unspool_section *code, uint64_t image_addr
     return true;
 }
 
-bool code_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t end, struct vector *rows) {
-    struct function function = {0};
+static struct followed_code *new_followed_code(void) {
+    struct followed_code *function = calloc(1, sizeof *function);
+    if (!function)
+        return NULL;
+    function->state = malloc(FUNCTION_LIMIT * sizeof *function->state);
+    function->length = calloc(FUNCTION_LIMIT + X86_64_LONGEST + 1, 1);
+    if (function->state && function->length)
+        return function;
+    free_followed_code(function);
+    return NULL;
+}
+
+void free_followed_code(struct followed_code *function) {
+    if (!function)
+        return;
+    free_memo(&function->states);
+    free(function->state);
+    free(function->length);
+    free(function);
+}
+
+bool code_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t end,
+               struct followed_code **kept, struct vector *rows) {
     bool ok = true;
     uint64_t padding = -(start + input->image_address) % ALIGNMENT;
     if (input->arch != UNSPOOL_X86_64 || padding >= end - start) /* between most functions there is no more */
@@ -426,16 +417,11 @@ bool code_rows(const struct unspool_compile_input *input, uint64_t start, uint64
             to = code->size;
         if (from >= to || find_mov(code, from, to) == to)
             continue;
-        if (!function.state) {
-            function.state = malloc(FUNCTION_LIMIT * sizeof *function.state);
-            function.length = calloc(FUNCTION_LIMIT, 1);
-        }
-        function.work_left = (to - from) * WORK_FACTOR;
-        ok = function.state && function.length &&
-             stretch_rows(code, input->image_address, from, to, &function, rows);
+        if (!*kept && !(*kept = new_followed_code()))
+            return false;
+        (*kept)->work_left = (to - from) * WORK_FACTOR;
+        ok = stretch_rows(code, input->image_address, from, to, *kept, rows);
         start = base + to; /* sections may overlap or come in any order; rows may not */
     }
-    free(function.state);
-    free(function.length);
     return ok;
 }

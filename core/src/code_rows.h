@@ -15,9 +15,14 @@ struct code_row {
     struct saved_set set; /* rule.saved is not filled in */
 };
 
+/* What is kept from one piece of code to the next: room, and what was seen there. Begins as NULL. */
+struct followed_code;
+void free_followed_code(struct followed_code *kept);
+
 /* Appends the rows (of struct code_row) of start <= relative address < end, where no FDE is: of functions
  * that keep their frame by rbx alone for a while, up to a row that says nothing. Ascending, whatever the
  * order of the code's sections. False when memory is out. */
-bool code_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t end, struct vector *rows);
+bool code_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t end,
+               struct followed_code **kept, struct vector *rows);
 
 #endif

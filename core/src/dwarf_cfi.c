@@ -258,6 +258,16 @@ bool read_fdes(struct cfi_reader *reader, uint32_t section_index,
     return true;
 }
 
+bool read_fde(struct cfi_reader *reader, uint32_t section_index, uint64_t offset, struct fde *fde) {
+    const struct unspool_section *section = &reader->input->sections[section_index];
+    struct entry entry;
+    uint64_t next;
+    enum unspool_problem_kind problem;
+    return offset < section->size && section->size - offset >= 4 &&
+           read_entry(section, offset, &entry, &next) && !entry.is_terminator && !entry.is_cie &&
+           parse_fde(reader, section_index, &entry, fde, &problem);
+}
+
 struct cie *fde_cie(struct cfi_reader *reader, const struct fde *fde) {
     struct cie *cie = find_cie(reader, fde->section, fde->cie_offset);
     return cie && cie->usable ? cie : NULL;

@@ -53,6 +53,9 @@ void cfi_reader_begin(struct cfi_reader *reader, const struct unspool_compile_in
 bool read_fdes(struct cfi_reader *reader, uint32_t section, bool (*add)(void *context, const struct fde *fde),
                void *context);
 
+/* The FDE at an offset of a section; false: there is none that can be used. */
+bool read_fde(struct cfi_reader *reader, uint32_t section, uint64_t offset, struct fde *fde);
+
 /* The FDE's CIE, until another one is read; NULL when it is gone (it was there when the FDE was read). */
 struct cie *fde_cie(struct cfi_reader *reader, const struct fde *fde);
 

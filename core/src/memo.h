@@ -10,7 +10,7 @@
 #include "vector.h"
 
 #define MAX_RULES 65535u
-#define FIRST_SLOTS (1u << 11)
+#define FIRST_SLOTS (1u << 9)
 /* More steps than any honest search takes; items chosen to collide would make every search long. */
 #define HASH_STEPS 512
 
@@ -76,7 +76,7 @@ static inline int32_t memoize(struct memo *memo, const void *item, size_t size) 
 }
 
 static inline void free_memo(struct memo *memo) {
-    free(memo->items.items);
+    vector_free(&memo->items);
     free(memo->slots);
 }
 

@@ -40,7 +40,7 @@ static void copy_part(struct unspool_table *table, uint64_t part, const struct v
 }
 
 struct unspool_table *table_assemble(struct builder *builder) {
-    const struct unspool_compile_input *input = builder->reader.input;
+    const struct unspool_compile_input *input = builder->reader->input;
     const uint32_t *rows = builder_rows(builder);
     struct unspool_table header = {
         .magic = TABLE_MAGIC,

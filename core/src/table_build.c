@@ -232,7 +232,7 @@ static int32_t rule_number(struct builder *builder, const struct rule *rule) {
  * say so yet: a row of one byte ends the stack there. (No return address is looked up at that byte.) */
 static bool add_rows(struct builder *builder, uint64_t start, uint64_t end, struct rule rule,
                      bool can_keep_program, bool *needs_program) {
-    uint64_t entry = builder->reader.input->entry_address - builder->reader.input->image_address;
+    uint64_t entry = builder->reader->input->entry_address - builder->reader->input->image_address;
     int32_t number = rule_number(builder, &rule);
     if (number < 0)
         return false;
@@ -244,7 +244,7 @@ static bool add_rows(struct builder *builder, uint64_t start, uint64_t end, stru
     if (!add_row(builder, start, (uint16_t)number))
         return false;
     if (entry < start || entry >= end || (rule.flags & UNSPOOL_ROW_NONE) ||
-        !builder->reader.input->entry_address)
+        !builder->reader->input->entry_address)
         return true;
     rule.flags |= UNSPOOL_ROW_END;
     int32_t first = rule_number(builder, &rule);
@@ -262,7 +262,7 @@ static bool is_in_lr(const struct rule *rule, uint32_t arch) {
 static bool add_program(struct builder *builder, const struct piece *piece, const struct fde *fde,
                         const struct cfi_program *program) {
     struct cfi_machine *machine = &builder->machine;
-    const struct unspool_compile_input *input = builder->reader.input;
+    const struct unspool_compile_input *input = builder->reader->input;
     bool needs_program = false, ok = true;
     bool can_keep_program =
         program->initial_size + (uint64_t)program->instructions_size <= KEPT_PROGRAM_LIMIT;
@@ -297,7 +297,7 @@ static bool add_program(struct builder *builder, const struct piece *piece, cons
         start = end;
     }
     if (status == CFI_MALFORMED || (needs_program && !can_keep_program))
-        add_problem(builder->problems, UNSPOOL_PROBLEM_INSTRUCTION, fde->section, fde->offset);
+        add_problem(builder->reader->problems, UNSPOOL_PROBLEM_INSTRUCTION, fde->section, fde->offset);
     if (status == CFI_MALFORMED)
         ok = ok && (start >= piece->end || add_row(builder, start, RULE_NONE));
     if (ok && needs_program && can_keep_program)
@@ -305,10 +305,9 @@ static bool add_program(struct builder *builder, const struct piece *piece, cons
     return ok;
 }
 
-/* Adds the rows of one piece, and a row that says nothing behind it. */
-static bool add_piece(struct builder *builder, const struct piece *piece) {
+bool builder_add_piece(struct builder *builder, const struct piece *piece) {
     const struct fde *fde = (const struct fde *)builder->fdes.items + piece->fde;
-    struct cie *cie = fde_cie(&builder->reader, fde);
+    struct cie *cie = fde_cie(builder->reader, fde);
     struct cfi_program program;
     uint64_t work = cie ? (uint64_t)cie->instructions_size + fde->instructions_size : 0;
     bool has_room = work <= builder->work_left;
@@ -317,17 +316,16 @@ static bool add_piece(struct builder *builder, const struct piece *piece) {
         return true;
     if (!add_row(builder, piece->start, RULE_NONE))
         return false;
-    if (!cie || !fde_program(&builder->reader, fde, &program))
+    if (!cie || !fde_program(builder->reader, fde, &program))
         return true;
     if (!has_room)
-        add_problem(builder->problems, UNSPOOL_PROBLEM_OVERLAP, fde->section, fde->offset);
+        add_problem(builder->reader->problems, UNSPOOL_PROBLEM_OVERLAP, fde->section, fde->offset);
     else if (!add_program(builder, piece, fde, &program))
         return false;
     return add_row(builder, piece->end, RULE_NONE);
 }
 
-/* Before anything else is memoized: rule 0, set 0, and the EXACT rules that overflow falls back to. */
-static bool add_first_rules(struct builder *builder) {
+bool builder_begin_rules(struct builder *builder) {
     struct saved_set same = {{0}};
     if (memoize(&builder->saved, &same, sizeof same) != 0)
         return false;
@@ -344,10 +342,9 @@ static bool add_first_rules(struct builder *builder) {
     return true;
 }
 
-/* What no FDE covers: the rows that its code says. */
-static bool add_code(struct builder *builder, uint64_t start, uint64_t end) {
+bool builder_add_code(struct builder *builder, uint64_t start, uint64_t end) {
     builder->code_rows.count = 0;
-    if (!code_rows(builder->reader.input, start, end, &builder->code_rows))
+    if (!code_rows(builder->reader->input, start, end, &builder->followed, &builder->code_rows))
         return false;
     struct code_row *rows = builder->code_rows.items;
     for (size_t i = 0; i < builder->code_rows.count; i++) {
@@ -364,13 +361,13 @@ static bool add_pieces(struct builder *builder) {
     const struct piece *pieces = builder->pieces.items;
     size_t count = builder->pieces.count;
     builder->base = count ? pieces[0].start & ~(uint32_t)0xff : 0;
-    if (!add_first_rules(builder))
+    if (!builder_begin_rules(builder))
         return false;
     for (size_t i = 0; i < count; i++) {
-        if (!add_piece(builder, &pieces[i]))
+        if (!builder_add_piece(builder, &pieces[i]))
             return false;
         uint64_t next = i + 1 < count ? pieces[i + 1].start : ADDRESS_LIMIT;
-        if (pieces[i].end < next && !add_code(builder, pieces[i].end, next))
+        if (pieces[i].end < next && !builder_add_code(builder, pieces[i].end, next))
             return false;
     }
     return true;
@@ -389,15 +386,32 @@ static bool reserve(struct builder *builder, const struct unspool_compile_input 
            vector_reserve(&builder->fdes, size / LEAST_FDE, sizeof(struct fde));
 }
 
-static void builder_free(struct builder *builder) {
+void builder_free(struct builder *builder) {
     struct vector *vectors[] = {&builder->fdes,      &builder->pieces,    &builder->rows,
                                 &builder->row_rules, &builder->functions, &builder->programs,
                                 &builder->code_rows};
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
-        free(vectors[i]->items);
+        vector_free(vectors[i]);
     free_memo(&builder->rules);
     free_memo(&builder->saved);
+    free_followed_code(builder->followed);
     free(builder);
+}
+
+uint64_t compile_work(const struct unspool_compile_input *input) {
+    uint64_t work = 1 << 16;
+    for (uint32_t i = 0; i < input->section_count; i++)
+        work += input->sections[i].size * WORK_FACTOR;
+    return work;
+}
+
+struct builder *builder_new(struct cfi_reader *reader) {
+    struct builder *builder = malloc(sizeof *builder);
+    if (!builder)
+        return NULL;
+    memset(builder, 0, offsetof(struct builder, machine));
+    builder->reader = reader;
+    return builder;
 }
 
 int unspool_table_compile(const struct unspool_compile_input *input, struct unspool_table **table,
@@ -406,17 +420,15 @@ int unspool_table_compile(const struct unspool_compile_input *input, struct unsp
     problems->count = 0;
     if (input->arch != UNSPOOL_X86_64 && input->arch != UNSPOOL_AARCH64)
         return UNSPOOL_BAD_ARGUMENT;
-    struct builder *builder = calloc(1, sizeof *builder);
+    struct cfi_reader reader;
+    struct builder *builder = builder_new(&reader);
     if (!builder)
         return UNSPOOL_NO_MEMORY;
-    builder->problems = problems;
-    cfi_reader_begin(&builder->reader, input, problems);
-    builder->work_left = 1 << 16;
-    for (uint32_t i = 0; i < input->section_count; i++)
-        builder->work_left += input->sections[i].size * WORK_FACTOR;
+    cfi_reader_begin(&reader, input, problems);
+    builder->work_left = compile_work(input);
     bool ok = reserve(builder, input);
     for (uint32_t i = 0; ok && i < input->section_count; i++)
-        ok = read_fdes(&builder->reader, i, add_fde, builder);
+        ok = read_fdes(&reader, i, add_fde, builder);
     ok = ok && cut_into_pieces(&builder->fdes, input->sections, problems, &builder->pieces) &&
          add_pieces(builder);
     *table = ok ? table_assemble(builder) : NULL;

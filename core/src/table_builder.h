@@ -23,8 +23,6 @@ struct usual_rule {
 };
 
 struct builder {
-    struct cfi_reader reader;
-    struct unspool_problems *problems;
     struct vector fdes;      /* struct fde */
     struct vector pieces;    /* struct piece, ascending */
     struct vector rows;      /* uint32_t: where each row starts, from base; before them room for the header */
@@ -34,13 +32,14 @@ struct builder {
     struct vector functions; /* struct exact_function */
     struct vector programs;  /* bytes */
     struct vector code_rows; /* struct code_row: of the code between two pieces */
+    struct followed_code *followed;
     uint64_t base;
     uint64_t work_left; /* bytes of instructions that may still be run */
     struct rule last;   /* of the row before: what has not changed is taken from it */
     struct saved_set last_set;
-    struct cfi_machine machine;
     struct usual_rule usual_rules[USUAL_SLOTS];
-    struct usual_row usual_rows[USUAL_ROWS]; /* of one function */
+    struct cfi_reader *reader;  /* another's */
+    struct cfi_machine machine; /* which is not zero at first */
 };
 
 #define HEADER_ROWS (sizeof(struct unspool_table) / sizeof(uint32_t))
@@ -48,6 +47,18 @@ struct builder {
 static inline uint32_t *builder_rows(const struct builder *builder) {
     return (uint32_t *)builder->rows.items + HEADER_ROWS;
 }
+
+/* table_build.c: a builder that has nothing yet, nor work_left; NULL when memory is out. */
+struct builder *builder_new(struct cfi_reader *reader);
+/* How many bytes of instructions may be run for a file. */
+uint64_t compile_work(const struct unspool_compile_input *input);
+/* Before anything else is memoized: rule 0, set 0, and the EXACT rules that overflow falls back to. */
+bool builder_begin_rules(struct builder *builder);
+/* Adds the rows of one piece, and a row that says nothing behind it. */
+bool builder_add_piece(struct builder *builder, const struct piece *piece);
+/* What no FDE covers: adds the rows that its code says. */
+bool builder_add_code(struct builder *builder, uint64_t start, uint64_t end);
+void builder_free(struct builder *builder);
 
 /* usual_pieces.c: adds the rows of a piece, and one that says nothing behind it. False: nothing was added,
  * since the piece is no whole function whose call frame information is usual, or it holds the file's entry or

@@ -6,6 +6,7 @@
  */
 #include "unwind_table.h"
 #include "cfi_program.h"
+#include "growing_table.h"
 
 /* Reserves count items of size bytes at the end, 8-byte aligned. */
 static bool reserve(uint64_t *end, uint64_t *part, uint64_t count, uint64_t size) {
@@ -101,8 +102,10 @@ int unspool_table_check(const void *block, uint64_t size) {
     return valid ? UNSPOOL_OK : UNSPOOL_BAD_TABLE;
 }
 
-bool table_find_program(const struct unspool_table *table, uint64_t relative_address,
-                        struct cfi_program *program) {
+/* Which of the functions that no rule can say holds at a relative address. False: none. */
+static bool find_function(const struct unspool_table *table, uint64_t relative_address, uint32_t *number) {
+    if (table_grows(table))
+        return growing_find_function(table, relative_address, number);
     const struct exact_function *functions = table_part(table, table->functions);
     uint64_t from_base = relative_address - table->base;
     uint32_t low = 0;
@@ -114,9 +117,18 @@ bool table_find_program(const struct unspool_table *table, uint64_t relative_add
         else
             high = middle;
     }
-    if (low == table->function_count || functions[low].start > from_base)
+    *number = low;
+    return low < table->function_count && functions[low].start <= from_base;
+}
+
+bool table_find_program(const struct unspool_table *table, uint64_t relative_address,
+                        struct cfi_program *program) {
+    const struct exact_function *functions;
+    uint32_t number;
+    if (!find_function(table, relative_address, &number))
         return false;
-    const struct kept_program *kept = table_part(table, table->programs + functions[low].program);
+    functions = table_part(table, table->functions);
+    const struct kept_program *kept = table_part(table, table->programs + functions[number].program);
     const uint8_t *bytes = (const uint8_t *)(kept + 1);
     *program = (struct cfi_program){
         .initial = bytes,
@@ -202,10 +214,14 @@ enum { FIRST_ROWS = 8 };
 
 bool table_doubted_start(const struct unspool_table *table, uint64_t relative_address, uint64_t *start) {
     const uint32_t *rows = table_part(table, table->rows);
+    const uint16_t *row_rules = table_part(table, table->row_rules);
     uint32_t row = table_find_row(table, relative_address);
     for (int i = 0; i < FIRST_ROWS && row > 0 && !rule_is_of_entry(table_row_rule(table, row), table->arch);
-         i++)
+         i++) {
+        if (table_grows(table) && row_rules[row - 1] == RULE_NONE) /* the row before is another function's */
+            break;
         row--;
+    }
     *start = table->base + rows[row];
     return rule_is_of_entry(table_row_rule(table, row), table->arch);
 }

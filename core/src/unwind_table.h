@@ -25,6 +25,7 @@
 #define TABLE_MAGIC 0x454c42544c505355u /* "USPLTBLE" */
 #define TABLE_VERSION 4u
 #define TABLE_NO_ENTRY UINT64_MAX
+#define TABLE_GROWS UINT32_MAX /* as a row_count: growing_table.h */
 
 /* Offsets from the CFA are kept in units of 8 bytes. */
 #define SLOT_SIZE 8
@@ -101,9 +102,21 @@ struct unspool_table {
 /* Fills in `size` and where the parts start, from the counts. False if the size overflows. */
 bool table_place(struct unspool_table *header);
 
+/* (A growing table's parts lie anywhere, hence the arithmetic is that of integers.) */
 static inline const void *table_part(const struct unspool_table *table, uint64_t offset) {
-    return (const uint8_t *)table + offset;
+    return (const void *)((uintptr_t)table + offset);
 }
+
+#ifdef UNSPOOL_HIDDEN /* the agent is given whole tables only */
+static inline bool table_grows(const struct unspool_table *table) {
+    (void)table;
+    return false;
+}
+#else
+static inline bool table_grows(const struct unspool_table *table) {
+    return table->row_count == TABLE_GROWS;
+}
+#endif
 
 /* What holds at a function's first instruction, as far as the stack goes. */
 static inline bool rule_is_of_entry(const struct rule *rule, uint32_t arch) {
@@ -111,8 +124,12 @@ static inline bool rule_is_of_entry(const struct rule *rule, uint32_t arch) {
            (arch != UNSPOOL_AARCH64 || RULE_RA(rule) == UNSPOOL_SAVED_SAME);
 }
 
+uint32_t growing_find_row(const struct unspool_table *table, uint64_t relative_address);
+
 /* The number of the row that holds at a relative address, or row_count when none does. */
 static inline uint32_t table_find_row(const struct unspool_table *table, uint64_t relative_address) {
+    if (table_grows(table))
+        return growing_find_row(table, relative_address);
     uint64_t from_base = relative_address - table->base;
     uint64_t page = from_base >> table->page_shift;
     if (page >= table->page_count) /* below base, too: the subtraction wrapped */

@@ -17,7 +17,7 @@ struct usual_row {
     uint32_t start; /* from the function's start */
 };
 
-#define USUAL_ROWS 256
+#define USUAL_ROWS 1024
 
 /* True for rules as the ABI has them at a function's entry, where the initial instructions of a program have
  * yielded them. */

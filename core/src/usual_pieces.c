@@ -41,7 +41,7 @@ static inline int32_t usual_rule_number(struct builder *builder, const struct us
 static bool is_usual_cie(struct builder *builder, const struct fde *fde, struct cie *cie) {
     if (cie->usual == CIE_NOT_ASKED) {
         struct cfi_program program;
-        bool is_usual = fde_program(&builder->reader, fde, &program) &&
+        bool is_usual = fde_program(builder->reader, fde, &program) &&
                         cfi_begin(&builder->machine, &program) == CFI_ROW &&
                         usual_beginning(&program, &builder->machine.rules);
         cie->usual = is_usual ? CIE_USUAL : CIE_UNUSUAL;
@@ -51,7 +51,8 @@ static bool is_usual_cie(struct builder *builder, const struct fde *fde, struct 
 
 /* Appends a function's rows, of which there is one or more, and one that says nothing behind them. False:
  * nothing was added, since there is no more room for rules or memory. */
-static bool append_rows(struct builder *builder, const struct piece *piece, uint32_t count) {
+static bool append_rows(struct builder *builder, const struct piece *piece, const struct usual_row *usual,
+                        uint32_t count) {
     if (!vector_reserve(&builder->rows, count + 1, sizeof(uint32_t)) ||
         !vector_reserve(&builder->row_rules, count + 1, sizeof(uint16_t)))
         return false;
@@ -62,10 +63,10 @@ static bool append_rows(struct builder *builder, const struct piece *piece, uint
         at--; /* it takes the place of the one that says nothing */
     int32_t last = RULE_NONE;
     for (uint32_t i = 0; i < count; i++) {
-        int32_t number = usual_rule_number(builder, &builder->usual_rows[i]);
+        int32_t number = usual_rule_number(builder, &usual[i]);
         if (number < 0)
             return false;
-        rows[at] = start + builder->usual_rows[i].start;
+        rows[at] = start + usual[i].start;
         row_rules[at] = (uint16_t)number;
         at += number != last;
         last = number;
@@ -79,7 +80,7 @@ static bool append_rows(struct builder *builder, const struct piece *piece, uint
 
 bool add_usual_piece(struct builder *builder, const struct piece *piece, const struct fde *fde,
                      struct cie *cie) {
-    const struct unspool_compile_input *input = builder->reader.input;
+    const struct unspool_compile_input *input = builder->reader->input;
     const uint8_t *instructions = input->sections[fde->section].bytes + fde->instructions;
     const uint16_t *row_rules = builder->row_rules.items;
     size_t row_count = builder->row_rules.count;
@@ -90,7 +91,7 @@ bool add_usual_piece(struct builder *builder, const struct piece *piece, const s
         return false;
     if (cfi_is_one_row(instructions, fde->instructions_size) && code_outruns_row(input, fde->start, fde->end))
         return false;
-    uint32_t count =
-        usual_rows(instructions, fde->instructions_size, fde->end - fde->start, builder->usual_rows);
-    return count != 0 && append_rows(builder, piece, count);
+    struct usual_row rows[USUAL_ROWS];
+    uint32_t count = usual_rows(instructions, fde->instructions_size, fde->end - fde->start, rows);
+    return count != 0 && append_rows(builder, piece, rows, count);
 }

@@ -12,12 +12,15 @@
 struct vector {
     void *items;
     size_t count, capacity;
+    bool is_fixed; /* the items are another's, and stay where they are */
 };
 
 /* Makes room for `count` more items, at least; false when memory is out. */
 static inline bool vector_reserve(struct vector *vector, size_t count, size_t item_size) {
     if (vector->count + count <= vector->capacity)
         return true;
+    if (vector->is_fixed)
+        return false;
     size_t capacity =
         vector->capacity * 2 > vector->count + count ? vector->capacity * 2 : vector->count + count + 64;
     void *items = realloc(vector->items, capacity * item_size);
@@ -35,6 +38,11 @@ static inline void *vector_add(struct vector *vector, size_t count, size_t item_
     void *added = (uint8_t *)vector->items + vector->count * item_size;
     vector->count += count;
     return added;
+}
+
+static inline void vector_free(struct vector *vector) {
+    if (!vector->is_fixed)
+        free(vector->items);
 }
 
 #endif

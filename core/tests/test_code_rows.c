@@ -207,13 +207,15 @@ static void rows_ascend_whatever_the_order_of_sections(void) {
                                            {.bytes = bytes, .size = sizeof bytes, .address = 0x8000000},
                                            {.bytes = bytes, .size = sizeof bytes, .address = 0x9000000}};
     const struct unspool_compile_input input = {.arch = UNSPOOL_X86_64, .code = code, .code_count = 4};
+    struct followed_code *kept = NULL;
     struct vector rows = {0};
-    CHECK(code_rows(&input, 0x1000, 0x10000000, &rows));
+    CHECK(code_rows(&input, 0x1000, 0x10000000, &kept, &rows));
     const struct code_row *row = rows.items;
     CHECK(rows.count > 10);
     for (size_t i = 1; i < rows.count; i++)
         CHECK(row[i].start > row[i - 1].start);
     free(rows.items);
+    free_followed_code(kept);
 }
 
 /* Each of these functions jumps on to the next, thousands of times, and the last one shows that all are
@@ -229,10 +231,12 @@ static void code_made_to_be_slow_is_given_up(void) {
         bytes[i] = bytes[i] ? bytes[i] : 0x90;
     const struct unspool_section code = {.bytes = bytes, .size = SIZE, .address = 0};
     const struct unspool_compile_input input = {.arch = UNSPOOL_X86_64, .code = &code, .code_count = 1};
+    struct followed_code *kept = NULL;
     struct vector rows = {0};
-    CHECK(code_rows(&input, 0, SIZE, &rows));
+    CHECK(code_rows(&input, 0, SIZE, &kept, &rows));
     CHECK_EQUAL(rows.count, 0);
     free(rows.items);
+    free_followed_code(kept);
 }
 
 static void where_cfi_is_code_is_not_asked(void) {

@@ -2,6 +2,7 @@
  * test_out_of_memory.c: compiling when memory runs out: each allocation in turn fails, and nothing is lost,
  * leaked or half done. The compiler is built into this program once more, with an allocator that fails.
  */
+#define _GNU_SOURCE /* as growing_pool.c */
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -31,6 +32,20 @@ static void *limited_realloc(void *block, size_t size) {
 #define realloc limited_realloc
 #define unspool_table_compile limited_compile
 #define unspool_table_free limited_free
+#define unspool_table_begin limited_begin
+#define unspool_table_end limited_end
+#define unspool_pool_new limited_pool_new
+#define unspool_pool_free limited_pool_free
+#define builder_new limited_builder_new
+#define builder_begin_rules limited_begin_rules
+#define builder_add_piece limited_add_piece
+#define builder_add_code limited_add_code
+#define builder_free limited_builder_free
+#define compile_work limited_work
+#define growing_find_row limited_find_row
+#define growing_find_function limited_find_function
+#define pool_place limited_place
+#define pool_next_part limited_next_part
 #define cut_into_pieces limited_cut_into_pieces
 #define add_piece add_cut_piece
 #include "../src/pieces.c"
@@ -40,6 +55,10 @@ static void *limited_realloc(void *block, size_t size) {
 #include "../src/table_assemble.c"
 #include "../src/table_build.c"
 #include "../src/usual_pieces.c"
+#define offset_of pool_offset_of
+#define reserve reserve_pool
+#include "../src/growing_pool.c"
+#include "../src/growing_table.c"
 #undef malloc
 #undef calloc
 #undef realloc
@@ -86,7 +105,47 @@ static void each_allocation_may_fail(void) {
     writer_free(&debug_frame);
 }
 
+/* A table that grows knows nothing where it has no memory, and goes on when there is some again. */
+static void a_growing_table_may_be_short_of_memory(void) {
+    struct writer eh_frame = {0}, debug_frame = {0}, index = {0};
+    write_sections(&eh_frame, &debug_frame);
+    write_bytes(&index, (const uint8_t[]){1, 0x1b, 3, 0x3b, 0, 0, 0, 0, 1, 0, 0, 0}, 12);
+    write_u32(&index, 0x1000);
+    write_u32(&index, (uint32_t)eh_frame.size - 4 - 20); /* the last, without instructions */
+    const struct unspool_section section = as_section(&eh_frame, UNSPOOL_EH_FRAME),
+                                 header = as_section(&index, 0);
+    const struct unspool_compile_input input = {
+        .arch = UNSPOOL_X86_64, .section_count = 1, .sections = &section};
+    struct unspool_pool *pool = NULL;
+    struct unspool_table *table = NULL;
+    size_t failed = 0;
+    for (size_t allowed = 0; !table && allowed < 100; allowed++) {
+        allocations_left = allowed;
+        if (limited_pool_new(&pool) != UNSPOOL_OK)
+            CHECK(pool == NULL);
+        else if (limited_begin(pool, &input, &header, &table) != UNSPOOL_OK)
+            CHECK(table == NULL);
+        failed += table == NULL;
+        if (!table)
+            limited_pool_free(pool);
+    }
+    CHECK(failed > 5);
+    CHECK(table != NULL);
+    uint32_t row = TABLE_GROWS;
+    for (size_t allowed = 0; table && row == TABLE_GROWS && allowed < 100; allowed++) {
+        allocations_left = allowed;
+        row = limited_find_row(table, 0x1004);
+    }
+    CHECK(row != TABLE_GROWS);
+    limited_end(table);
+    limited_pool_free(pool);
+    writer_free(&eh_frame);
+    writer_free(&debug_frame);
+    writer_free(&index);
+}
+
 int main(void) {
     RUN(each_allocation_may_fail);
+    RUN(a_growing_table_may_be_short_of_memory);
     return check_result();
 }

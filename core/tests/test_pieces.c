@@ -18,7 +18,7 @@ static void expect_pieces(const struct fde *fdes, const struct piece *expected) 
         count++;
     struct fde *copy = malloc((count + 1) * sizeof *copy); /* as small as it can be, for ASan */
     memcpy(copy, fdes, count * sizeof *copy);
-    const struct vector input = {copy, count, count};
+    const struct vector input = {.items = copy, .count = count, .capacity = count};
     problems.count = 0;
     pieces = (struct vector){0};
     CHECK(cut_into_pieces(&input, sections, &problems, &pieces));
