@@ -26,7 +26,7 @@ from tests.proof import claims
 from tests.proof.step_function import NOTHING, Claimant, StepFunction, pieces
 from tests.slow_cfi import ABIS, Cie, Section, read_entries, read_rows
 from tests.slow_cfi import Row as SlowRow
-from unspool.core import SectionInput, Table
+from unspool.core import CompileInput, SectionInput, Table
 from unspool.unwind.table import ExactKind, ProblemKind, RowFlag
 
 FLAG_NAMES = {RowFlag.SIGNAL: "signal", RowFlag.SIGNED: "signed", RowFlag.END: "end", RowFlag.EXACT: "exact"}
@@ -55,15 +55,19 @@ class Compiled:
         self.arch = arch
         self.image_address = image_address
         self.table, self.problem_count, problems = Table.compile(
-            arch,
-            [
-                SectionInput("eh_frame" if s.is_eh_frame else "debug_frame", s.data, s.address, open_ended)
-                for s in sections
-            ],
-            image_address=image_address,
-            text_address=sections[0].text_address,
-            data_address=sections[0].data_address,
-            entry_address=0,
+            CompileInput(
+                arch,
+                [
+                    SectionInput(
+                        "eh_frame" if s.is_eh_frame else "debug_frame", s.data, s.address, open_ended
+                    )
+                    for s in sections
+                ],
+                image_address=image_address,
+                text_address=sections[0].text_address,
+                data_address=sections[0].data_address,
+                entry_address=0,
+            )
         )
         self.problems = [(ProblemKind(problem.kind).name, problem.offset) for problem in problems]
         self.slow_problems: list[str] = []

@@ -108,44 +108,106 @@ ROW_DTYPE = np.dtype(
 _GAPS_AT_FIRST = 4096  # most files have fewer
 
 
-class Table:
-    """A compiled table. It owns the block that C reads; whoever passes the pointer on keeps it."""
+class CompileInput(NamedTuple):
+    """struct unspool_compile_input: the file of a table. code: executable segments, by virtual address."""
 
-    __slots__ = ("_block", "pointer")
+    arch: str
+    sections: Sequence[SectionInput]
+    image_address: int
+    text_address: int
+    data_address: int
+    entry_address: int
+    code: Sequence[tuple[int, Buffer]] = ()
 
-    def __init__(self, block: CData) -> None:
-        self._block = block
-        self.pointer: CData = ffi.cast("const struct unspool_table *", block)
-
-    @classmethod
-    def compile(
-        cls,
-        arch: str,
-        sections: Sequence[SectionInput],
-        *,
-        image_address: int,
-        text_address: int,
-        data_address: int,
-        entry_address: int,
-        code: Sequence[tuple[int, Buffer]] = (),
-    ) -> tuple["Table", int, list[Problem]]:
-        """The table, how many problems there were, and the first of them. code: executable segments, by
-        virtual address."""
-        buffers = [ffi.from_buffer("uint8_t[]", section.data) for section in sections]
-        array = ffi.new("struct unspool_section[]", len(sections))
-        for target, section, data in zip(array, sections, buffers, strict=True):
+    def for_core(self) -> tuple[CData, list[CData]]:
+        """The struct, and what it points to."""
+        buffers = [ffi.from_buffer("uint8_t[]", section.data) for section in self.sections]
+        sections = ffi.new("struct unspool_section[]", len(self.sections))
+        for target, section, data in zip(sections, self.sections, buffers, strict=True):
             target.bytes, target.size = data, len(data)
             target.address, target.kind = section.address, SECTION_KINDS[section.kind]
             target.open_ended = section.open_ended
         given = ffi.new("struct unspool_compile_input *")
-        given.arch, given.section_count, given.sections = ARCHITECTURES[arch], len(sections), array
-        given.image_address, given.entry_address = image_address, entry_address
-        given.text_address, given.data_address = text_address, data_address
-        code_buffers = [ffi.from_buffer("uint8_t[]", data) for _, data in code]
-        code_array = ffi.new("struct unspool_section[]", len(code))
-        for target, (address, _), data in zip(code_array, code, code_buffers, strict=True):
+        given.arch, given.section_count, given.sections = ARCHITECTURES[self.arch], len(buffers), sections
+        given.image_address, given.entry_address = self.image_address, self.entry_address
+        given.text_address, given.data_address = self.text_address, self.data_address
+        code_buffers = [ffi.from_buffer("uint8_t[]", data) for _, data in self.code]
+        code = ffi.new("struct unspool_section[]", len(self.code))
+        for target, (address, _), data in zip(code, self.code, code_buffers, strict=True):
             target.bytes, target.size, target.address = data, len(data), address
-        given.code, given.code_count = code_array, len(code)
+        given.code, given.code_count = code, len(code_buffers)
+        return given, [sections, code, *buffers, *code_buffers]
+
+
+class LookupTable:
+    """What walks ask of a table. It owns what C reads; whoever passes the pointer on keeps it."""
+
+    __slots__ = ("_kept", "pointer")
+
+    def __init__(self, table: CData, kept: Sequence[CData] = ()) -> None:
+        self._kept = table, kept
+        self.pointer: CData = ffi.cast("const struct unspool_table *", table)
+
+    def lookup(self, relative_address: int) -> Row | None:
+        """The row that holds there, or None."""
+        row = ffi.new("struct unspool_row *")
+        if library.unspool_table_lookup(self.pointer, relative_address, row) != OK:
+            return None
+        return Row(*(getattr(row, name) for name in Row._fields))
+
+    def exact(self, relative_address: int) -> ExactRow | None:
+        """What CFI says there, or None where the row is not an exact one."""
+        row = ffi.new("struct unspool_exact_row *")
+        if library.unspool_table_exact(self.pointer, relative_address, row) != OK:
+            return None
+        return ExactRow(
+            row.start,
+            row.end,
+            row.cfa_register,
+            row.cfa_offset,
+            _bytes_at(row.cfa_expression, row.cfa_expression_size),
+            row.return_address_register,
+            tuple(
+                ExactRule(rule.kind, rule.value, _bytes_at(rule.expression, rule.expression_size))
+                for rule in row.rules
+            ),
+        )
+
+
+class TablePool:
+    """Room for tables that are compiled function by function, when they are asked: a million functions."""
+
+    def __init__(self) -> None:
+        pool = ffi.new("struct unspool_pool **")
+        if library.unspool_pool_new(pool) != OK:
+            raise MemoryError("making room for unwind tables")
+        self._pool = ffi.gc(pool[0], library.unspool_pool_free)
+
+    def begin(self, file: CompileInput, index: tuple[int, Buffer]) -> LookupTable | None:
+        """A table of what a file says. index: address and bytes of .eh_frame_hdr. None: that does not serve,
+        or there is more than .eh_frame."""
+        given, kept = file.for_core()
+        header = ffi.new("struct unspool_section *")
+        data = ffi.from_buffer("uint8_t[]", index[1])
+        header.bytes, header.size, header.address = data, len(data), index[0]
+        result = ffi.new("struct unspool_table **")
+        status = library.unspool_table_begin(self._pool, given, header, result)
+        if status == NO_MEMORY:
+            raise MemoryError("beginning an unwind table")
+        if status != OK:
+            return None
+        return LookupTable(ffi.gc(result[0], library.unspool_table_end), [*kept, data, self._pool])
+
+
+class Table(LookupTable):
+    """A compiled table: all rows of a file."""
+
+    __slots__ = ()
+
+    @classmethod
+    def compile(cls, file: CompileInput) -> tuple["Table", int, list[Problem]]:
+        """The table, how many problems there were, and the first of them."""
+        given, _kept = file.for_core()
         result = ffi.new("struct unspool_table **")
         problems = ffi.new("struct unspool_problems *")
         status = library.unspool_table_compile(given, result, problems)
@@ -198,31 +260,6 @@ class Table:
             if count <= len(gaps):
                 return gaps[:count]
 
-    def lookup(self, relative_address: int) -> Row | None:
-        """The row that holds there, or None."""
-        row = ffi.new("struct unspool_row *")
-        if library.unspool_table_lookup(self.pointer, relative_address, row) != OK:
-            return None
-        return Row(*(getattr(row, name) for name in Row._fields))
-
-    def exact(self, relative_address: int) -> ExactRow | None:
-        """What CFI says there, or None where the row is not an exact one."""
-        row = ffi.new("struct unspool_exact_row *")
-        if library.unspool_table_exact(self.pointer, relative_address, row) != OK:
-            return None
-        return ExactRow(
-            row.start,
-            row.end,
-            row.cfa_register,
-            row.cfa_offset,
-            _bytes_at(row.cfa_expression, row.cfa_expression_size),
-            row.return_address_register,
-            tuple(
-                ExactRule(rule.kind, rule.value, _bytes_at(rule.expression, rule.expression_size))
-                for rule in row.rules
-            ),
-        )
-
 
 def _bytes_at(pointer: CData, size: int) -> bytes:
     return bytes(ffi.buffer(pointer, size)) if size else b""
@@ -237,7 +274,7 @@ class ModuleInput(NamedTuple):
     start: int
     end: int
     image_base: int
-    table: Table | None
+    table: LookupTable | None
     code: Buffer | None  # bytes of [start, start + size of code)
 
 

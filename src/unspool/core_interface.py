@@ -76,6 +76,12 @@ enum unspool_status {
 int unspool_table_compile(const struct unspool_compile_input *input, struct unspool_table **table,
                           struct unspool_problems *problems);
 void unspool_table_free(struct unspool_table *table);
+struct unspool_pool;
+int unspool_pool_new(struct unspool_pool **pool);
+void unspool_pool_free(struct unspool_pool *pool);
+int unspool_table_begin(struct unspool_pool *pool, const struct unspool_compile_input *input,
+                        const struct unspool_section *index, struct unspool_table **table);
+void unspool_table_end(struct unspool_table *table);
 uint64_t unspool_table_size(const struct unspool_table *table);
 int unspool_table_check(const void *block, uint64_t size);
 

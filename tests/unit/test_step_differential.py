@@ -29,7 +29,7 @@ from tests.slow_cfi import (
     read_rows,
 )
 from unspool import Registers, StackBytes, StackEnd, Unwinder, UnwindTable
-from unspool.core import SectionInput, Table
+from unspool.core import CompileInput, SectionInput, Table
 from unspool.unwind.registers import REGISTER_NAMES
 from unspool.unwind.table import RowFlag
 
@@ -78,9 +78,7 @@ class Case:
 
     def table(self) -> UnwindTable:
         given = SectionInput("eh_frame", self.section.data, self.section.address, False)
-        table, _, _ = Table.compile(
-            self.arch, [given], image_address=IMAGE_ADDRESS, text_address=0, data_address=0, entry_address=0
-        )
+        table, _, _ = Table.compile(CompileInput(self.arch, [given], IMAGE_ADDRESS, 0, 0, 0))
         return UnwindTable(table)
 
 

@@ -19,9 +19,10 @@ from unspool.capture.core_notes import ThreadNote, parse_notes
 from unspool.capture.errors import CaptureError
 from unspool.capture.process import CapturedProcess, CapturedThread
 from unspool.capture.stack_copy import STACK_LIMIT, copy_stacks
-from unspool.core import Table, byte_count
+from unspool.core import CompileInput, Table, TablePool, byte_count
 from unspool.unwind import Snapshot, Stack, Unwinder, UnwindTable
-from unspool.unwind.table_cache import cached_table
+from unspool.unwind.table import WalkTable
+from unspool.unwind.table_cache import walk_table
 
 _CODE_LIMIT = 64 << 20  # bytes of code that no file has (JIT)
 # Of all threads together; more than there is in any core that is not made to be too much.
@@ -62,7 +63,8 @@ class CoreDump(CapturedProcess):
         self._threads = {thread.tid: thread for thread in notes.threads}
         self._files = CoreFiles(self.arch, executable, sysroots)
         self._modules = CoreModules(core, self.memory_map, notes.auxiliary, self._files)
-        self._tables: dict[Binary, UnwindTable] = {}
+        self._pool = TablePool()
+        self._tables: dict[Binary, WalkTable] = {}
         self._code: list[tuple[int, bytes]] = []
         self.missing = self._files.missing
         self.unchecked = self._files.unchecked
@@ -130,7 +132,11 @@ class CoreDump(CapturedProcess):
         table = self._tables.get(placed.binary)
         if table is None:
             try:
-                table = UnwindTable.compile(placed.binary) if placed.in_core else cached_table(placed.binary)
+                table = (
+                    UnwindTable.compile(placed.binary)
+                    if placed.in_core
+                    else walk_table(placed.binary, self._pool)
+                )
             except BinaryError as error:
                 table = _empty_table(self.arch)
                 if not placed.in_core:
@@ -195,7 +201,7 @@ class CoreDump(CapturedProcess):
 
 
 def _empty_table(arch: str) -> UnwindTable:
-    table, _, _ = Table.compile(arch, [], image_address=0, text_address=0, data_address=0, entry_address=0)
+    table, _, _ = Table.compile(CompileInput(arch, (), 0, 0, 0, 0))
     return UnwindTable(table)
 
 

@@ -16,8 +16,10 @@ from unspool.binaries import Binary, BinaryError
 from unspool.capture.perf_files import FoundFile
 from unspool.capture.perf_records import Mapped
 from unspool.capture.samples import BinaryKind, CodeEntry, CodeMap
-from unspool.unwind import Unwinder, UnwindTable
-from unspool.unwind.table_cache import cached_table
+from unspool.core import TablePool
+from unspool.unwind import Unwinder
+from unspool.unwind.table import WalkTable
+from unspool.unwind.table_cache import walk_table
 
 _LAST_ADDRESS = (1 << 64) - 1
 _DEPTH_LIMIT = 4096
@@ -43,16 +45,17 @@ class Region(NamedTuple):
 
 @dataclass
 class Tables:
-    """Unwind tables, each compiled once. missing: files without one, and why."""
+    """Unwind tables, one a file. missing: files without one, and why."""
 
     missing: dict[str, str]
-    _tables: dict[Binary, UnwindTable | None] = field(default_factory=dict)
+    _pool: TablePool = field(default_factory=TablePool)
+    _tables: dict[Binary, WalkTable | None] = field(default_factory=dict)
 
-    def of(self, binary: Binary) -> UnwindTable | None:
+    def of(self, binary: Binary) -> WalkTable | None:
         """None: there is none; the code counts as code without unwind information."""
         if binary not in self._tables:
             try:
-                self._tables[binary] = cached_table(binary)
+                self._tables[binary] = walk_table(binary, self._pool)
             except BinaryError as error:
                 self._tables[binary] = None
                 self.missing.setdefault(binary.path, f"its unwind information can't be read: {error.what}")

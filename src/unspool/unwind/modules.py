@@ -15,7 +15,7 @@ from unspool.binaries import Binary
 from unspool.core import ModuleInput, Modules
 from unspool.unwind.addresses import LookupAddress
 from unspool.unwind.kept_code import segment_code
-from unspool.unwind.table import UnwindTable
+from unspool.unwind.table import WalkTable
 
 LAST_ADDRESS = (1 << 64) - 1  # C holds the ends of modules in 64 bits
 
@@ -25,7 +25,7 @@ class Module:
     """A file in a process, or other code there (binary is None). It is its own handle."""
 
     binary: Binary | None
-    table: UnwindTable | None
+    table: WalkTable | None
     image_base: int  # the address of relative address 0
     name: str = field(default="[anonymous]")
 

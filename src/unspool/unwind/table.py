@@ -14,8 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.binaries import Binary, BinaryError
-from unspool.core import Buffer, ExactRow, ExactRule, Row, SectionInput, Table
+from unspool.core import (
+    Buffer,
+    CompileInput,
+    ExactRow,
+    ExactRule,
+    LookupTable,
+    Row,
+    SectionInput,
+    Table,
+    TablePool,
+)
 from unspool.core import Problem as CoreProblem
+from unspool.unwind.kept_code import segment_code
 
 __all__ = [
     "CfaBase",
@@ -145,11 +156,10 @@ def section_inputs(binary: Binary) -> list[SectionInput]:
     return [SectionInput(s.kind, s.data, s.address, s.open_ended) for s in binary.unwind_sections()]
 
 
-def compile_sections(
-    binary: Binary, sections: Sequence[SectionInput], code: Sequence[tuple[int, Buffer]] = ()
-) -> tuple[Table, int, list[CoreProblem]]:
-    """As Table.compile, of the unwind sections of a file and what its table is to know of its code."""
-    return Table.compile(
+def _input(
+    binary: Binary, sections: Sequence[SectionInput], code: Sequence[tuple[int, Buffer]]
+) -> CompileInput:
+    return CompileInput(
         binary.arch,
         sections,
         image_address=binary.image_address,
@@ -160,13 +170,58 @@ def compile_sections(
     )
 
 
-class UnwindTable:
+def compile_sections(
+    binary: Binary, sections: Sequence[SectionInput], code: Sequence[tuple[int, Buffer]] = ()
+) -> tuple[Table, int, list[CoreProblem]]:
+    """As Table.compile, of the unwind sections of a file and what its table is to know of its code."""
+    return Table.compile(_input(binary, sections, code))
+
+
+class WalkTable:
+    """What walks by a file's unwind information need of it."""
+
+    def __init__(self, table: LookupTable) -> None:
+        self._table = table
+
+    @classmethod
+    def begin(cls, binary: Binary, pool: TablePool) -> "WalkTable | None":
+        """A table that is compiled function by function, as walks ask for it. None: .eh_frame_hdr does not
+        serve for that. Raises BinaryError when the sections can't be read."""
+        index = binary.section(".eh_frame_hdr")
+        sections = section_inputs(binary)
+        if index is None or [section.kind for section in sections] != ["eh_frame"]:
+            return None
+        code = [(s.address, segment_code(binary, s)) for s in binary.segments if s.executable]
+        table = pool.begin(_input(binary, sections, code[:_MOST_SEGMENTS]), (index.address, index.data))
+        return None if table is None else WalkTable(table)
+
+    @property
+    def core_table(self) -> LookupTable:
+        """What the core walks by."""
+        return self._table
+
+    def lookup(self, relative_address: int) -> Row | None:
+        """The row that holds at a relative lookup address, or None."""
+        return self.core_table.lookup(relative_address)
+
+    def exact(self, relative_address: int) -> ExactRow | None:
+        """All that CFI says where the row has RowFlag.EXACT, else None."""
+        return self.core_table.exact(relative_address)
+
+
+class UnwindTable(WalkTable):
     """Sorted rows, compiled from .eh_frame and .debug_frame together. It never changes."""
 
     def __init__(self, table: Table, problem_count: int = 0, problems: tuple[Problem, ...] = ()) -> None:
-        self.core_table = table
+        super().__init__(table)
+        self._whole = table
         self.problem_count = problem_count  # entries that were left out
         self.problems = problems  # the first of them
+
+    @property
+    def core_table(self) -> Table:
+        """What the core walks by, and more."""
+        return self._whole
 
     @classmethod
     def compile(cls, binary: Binary) -> Self:
@@ -197,14 +252,6 @@ class UnwindTable:
         """All rows, made at each access: a structured array with the fields of Row. They are sorted
         and leave no gap between the first start and the last end."""
         return self.core_table.rows()
-
-    def lookup(self, relative_address: int) -> Row | None:
-        """The row that holds at a relative lookup address, or None."""
-        return self.core_table.lookup(relative_address)
-
-    def exact(self, relative_address: int) -> ExactRow | None:
-        """All that CFI says where the row has RowFlag.EXACT, else None."""
-        return self.core_table.exact(relative_address)
 
     def __len__(self) -> int:
         return self.core_table.row_count()

@@ -11,8 +11,8 @@ from hashlib import blake2b
 
 from unspool.binaries import Binary
 from unspool.cache import Cache, Kind, key_of
-from unspool.core import library_path
-from unspool.unwind.table import Problem, ProblemKind, TableError, UnwindTable
+from unspool.core import TablePool, library_path
+from unspool.unwind.table import Problem, ProblemKind, TableError, UnwindTable, WalkTable
 
 
 def cached_table(binary: Binary, cache: Cache | None = None) -> UnwindTable:
@@ -25,6 +25,12 @@ def cached_table(binary: Binary, cache: Cache | None = None) -> UnwindTable:
         if key is not None:
             cache.write(_kind(), key, _packed(table))
     return table
+
+
+def walk_table(binary: Binary, pool: TablePool) -> WalkTable:
+    """What is enough for walks: nothing is compiled that they do not ask for, nor kept on disk, where
+    .eh_frame_hdr serves for that. Raises BinaryError."""
+    return WalkTable.begin(binary, pool) or cached_table(binary)
 
 
 def table_in_cache(binary: Binary, cache: Cache) -> UnwindTable | None:

@@ -21,7 +21,7 @@ from unspool.unwind.memory import Memory
 from unspool.unwind.modules import LAST_ADDRESS, Mapping, Module, ModuleMap, executable_mappings
 from unspool.unwind.registers import Registers, from_core, to_core
 from unspool.unwind.stack import How, Stack, StackEnd
-from unspool.unwind.table import UnwindTable, table_of
+from unspool.unwind.table import WalkTable, table_of
 
 _ADDRESS_LIMIT = 1 << 64
 _ADDRESS_BITS = {"x86_64": 47, "aarch64": 48}
@@ -58,7 +58,7 @@ class Unwinder:
         *,
         start: int | None = None,
         end: int | None = None,
-        table: UnwindTable | None = None,
+        table: WalkTable | None = None,
         name: str | None = None,
         replacing: bool = False,
     ) -> Module:
@@ -90,7 +90,7 @@ class Unwinder:
         image_base: int | None,
         start: int | None,
         end: int | None,
-        table: UnwindTable | None,
+        table: WalkTable | None,
         name: str | None,
     ) -> list[Mapping]:
         if binary.arch != self.arch:
