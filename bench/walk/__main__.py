@@ -43,13 +43,12 @@ def workload_lines(workload: Workload, results: dict[str, Result]) -> list[str]:
     ours = min(results["unspool"].mean) / results["unspool"].frames
     found = []
     for name, result in results.items():
-        built = [cold + build for cold, build in zip(result.cold, result.build, strict=False)]
         theirs = min(result.mean or result.cold) / result.frames
         complete = f"{result.complete / workload.count:.1%}" if result.mean else ""
         memory = f"{result.kilobytes / 1024:.1f}" if result.mean else ""
         found.append(
             f"| {workload.name} | {name} | {cell(result, result.mean)} | {theirs / ours:.1f} "
-            f"| {cell(result, result.cold)} | {cell(result, built)} | {cell(result, result.warm)} "
+            f"| {cell(result, result.cold)} | {cell(result, result.built)} | {cell(result, result.warm)} "
             f"| {result.frames:,} | {complete} | {memory} |"
         )
     return found
@@ -57,9 +56,11 @@ def workload_lines(workload: Workload, results: dict[str, Result]) -> list[str]:
 
 def verdict(workload: Workload, results: dict[str, Result]) -> str:
     ours = results["unspool"]
-    mean, cold = min(ours.mean) / ours.frames, min(ours.cold) / ours.frames
+    mean, cold = min(ours.mean) / ours.frames, min(ours.built) / ours.frames
     met = [f"mean {mean:.1f} ns a frame ({'met' if mean <= MOST else 'missed'}: {MOST})"]
-    met.append(f"cold {cold:.1f} ({'met' if cold <= MOST_COLD else 'missed'}: {MOST_COLD})")
+    met.append(
+        f"cold, nothing compiled, {cold:.1f} ({'met' if cold <= MOST_COLD else 'missed'}: {MOST_COLD})"
+    )
     if "framehop" in results:
         theirs = results["framehop"]
         share = mean / (min(theirs.mean) / theirs.frames)
@@ -103,11 +104,12 @@ def report() -> list[str]:
             f"the least of all repetitions and, in brackets, their median. {' '.join(missing)}"
         ),
         *paragraph(
-            """**Stack copies**, ns a frame. *Mean*: of five passes, tables at hand, the cache empty at first.
-            *Times*: how many times ours that is. *Cold*: the first pass. *Nothing compiled*: the same with
-            the tables of all files made in it. *Fifth*: the last pass. *Complete*: stacks that the walker
-            itself calls so (libdwfl and libunwind say it of stacks that end with the copy, too). *MB*: memory
-            that it holds in the end, without samples and results."""
+            """**Stack copies**, ns a frame. *unspool* compiles functions when it comes to them, as `unspool
+            import` does; *whole tables*: of all files, made before, as the agent has them. *Mean*: of five
+            passes, the cache empty at first. *Times*: how many times ours that is. *Cold*: the first pass.
+            *Nothing compiled*: the same, and what was made before it. *Fifth*: the last pass. *Complete*:
+            stacks that the walker itself calls so (libdwfl and libunwind say it of stacks that end with the
+            copy, too). *MB*: memory that it holds in the end, without samples and results."""
         ),
         *table(
             "| workload | walker | mean | times | cold | nothing compiled | fifth | frames | complete | MB |",

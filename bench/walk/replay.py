@@ -59,14 +59,19 @@ class Result:
     complete: int = 0
     kilobytes: int = 0
 
+    @property
+    def built(self) -> list[float]:
+        """The first pass, and what was made before it."""
+        return [cold + build for cold, build in zip(self.cold, self.build, strict=False)]
+
     def a_frame(self, times: Sequence[float]) -> tuple[float, float]:
         """The least and the median, nanoseconds a frame."""
         return min(times) / self.frames, median(times) / self.frames
 
 
-def compile_walker(out: Path, name: str, *arguments: str | Path) -> Path:
-    """A program of walkers/, from its own file and others."""
-    program = out / name
+def compile_walker(out: Path, name: str, *arguments: str | Path, kind: str = "") -> Path:
+    """A program of walkers/, from its own file and others; kind: one of several from the same."""
+    program = out / (name + kind)
     subprocess.run(["gcc", *OPTIONS, "-o", program, WALKERS / f"{name}.c", *arguments], check=True)
     return program
 
@@ -80,7 +85,11 @@ def unspool_library() -> list[str | Path]:
 def build_walkers(out: Path) -> tuple[dict[str, Path], list[str]]:
     """Programs by the walker's name, and what can't be had, with the reason."""
     samples = WALKERS / "samples.c"
-    programs = {"unspool": compile_walker(out, "walk_unspool", samples, *unspool_library())}
+    ours = [samples, *unspool_library()]
+    programs = {
+        "unspool": compile_walker(out, "walk_unspool", *ours),
+        "unspool, whole tables": compile_walker(out, "walk_unspool", "-DWHOLE_TABLES", *ours, kind="_whole"),
+    }
     missing = []
     try:
         crate = Path(__file__).parent / "framehop"

@@ -1,14 +1,22 @@
-/* walk_unspool.c: unspool's walker, with what the Python side gives it: tables of all files, and their code.
- */
+/* walk_unspool.c: unspool's walker, with what the Python side gives it: files' code, and tables that are
+ * compiled function by function, as `unspool import` does it; with WHOLE_TABLES, tables of all files. */
 #include "samples.h"
 #include "unspool.h"
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef WHOLE_TABLES
+#define CODE_KIND(module) (find_section(module, UNCOVERED_CODE) ? UNCOVERED_CODE : CODE)
+#else
+#define CODE_KIND(module) CODE
+#endif
+
 enum { DEPTH_LIMIT = 4096, FRAMES_A_SAMPLE = 128 };
 
 static struct unspool_module *modules;
+static struct unspool_table **growing, **whole; /* of each module one, or none */
 static struct unspool_cache *cache;
+static struct unspool_pool *pool;
 static struct unspool_batch batch;
 
 static struct unspool_section given(const struct section *section) {
@@ -16,9 +24,9 @@ static struct unspool_section given(const struct section *section) {
                                     (uint32_t)section->is_open_ended};
 }
 
-/* As unspool/unwind/table.py does it: with all code, or if that is much, with what no unwind information
- * covers. */
-static struct unspool_table *compile(const struct module *module) {
+/* As unspool/unwind/table.py does it for whole tables: with all code, or if that is much, with what no unwind
+ * information covers. */
+static const struct unspool_table *compile(const struct module *module, uint64_t number) {
     struct unspool_section unwind[module->section_count + 1], code[module->section_count + 1];
     struct unspool_compile_input input = {
         .arch = UNSPOOL_X86_64,
@@ -29,19 +37,25 @@ static struct unspool_table *compile(const struct module *module) {
         .entry_address = module->entry,
         .code = code,
     };
-    enum section_kind kind = find_section(module, UNCOVERED_CODE) ? UNCOVERED_CODE : CODE;
+    struct unspool_problems problems;
     for (uint64_t i = 0; i < module->section_count; i++) {
         const struct section *section = &module->sections[i];
         if (section->kind == EH_FRAME || section->kind == DEBUG_FRAME)
             unwind[input.section_count++] = given(section);
-        else if (section->kind == kind)
+        else if (section->kind == CODE_KIND(module))
             code[input.code_count++] = given(section);
     }
-    struct unspool_table *table = NULL;
-    struct unspool_problems problems;
-    if (module->section_count && unspool_table_compile(&input, &table, &problems) != UNSPOOL_OK)
+#ifndef WHOLE_TABLES
+    const struct section *index = find_section(module, EH_FRAME_HDR);
+    if (index) {
+        const struct unspool_section header = given(index);
+        if (unspool_table_begin(pool, &input, &header, &growing[number]) == UNSPOOL_OK)
+            return growing[number];
+    }
+#endif
+    if (module->section_count && unspool_table_compile(&input, &whole[number], &problems) != UNSPOOL_OK)
         abort();
-    return table;
+    return whole[number];
 }
 
 static void set_code(const struct module *module, struct unspool_module *target) {
@@ -59,6 +73,8 @@ static void set_code(const struct module *module, struct unspool_module *target)
 
 static void begin(const struct samples *samples) {
     modules = calloc(samples->module_count, sizeof *modules);
+    growing = calloc(samples->module_count, sizeof *growing);
+    whole = calloc(samples->module_count, sizeof *whole);
     for (uint64_t i = 0; i < samples->module_count; i++) {
         const struct module *module = &samples->modules[i];
         modules[i] = (struct unspool_module){
@@ -85,15 +101,20 @@ void prepare(const struct samples *samples) {
     if (!modules)
         begin(samples);
     for (uint64_t i = 0; i < samples->module_count; i++) {
-        unspool_table_free((struct unspool_table *)(uintptr_t)modules[i].table);
-        modules[i].table = NULL;
+        unspool_table_end(growing[i]);
+        unspool_table_free(whole[i]);
+        modules[i].table = growing[i] = whole[i] = NULL;
     }
+    unspool_pool_free(pool);
+    pool = NULL;
     unspool_cache_clear(cache);
 }
 
 void build(const struct samples *samples) {
+    if (unspool_pool_new(&pool) != UNSPOOL_OK)
+        abort();
     for (uint64_t i = 0; i < samples->module_count; i++)
-        modules[i].table = compile(&samples->modules[i]);
+        modules[i].table = compile(&samples->modules[i], i);
 }
 
 void walk_all(const struct samples *samples, struct counts *counts) {
