@@ -40,10 +40,10 @@ lint: setup ## Check style, types, formatting and the direction of imports
 core-tests: setup ## Run the core's unit tests under ASan and UBSan
 	@$(call core_tests,sanitize)
 
-core-tests-threads: setup ## Run the test of the ring under ThreadSanitizer
+core-tests-threads: setup ## Run the tests that have threads under ThreadSanitizer
 	cmake --preset threads >/dev/null
-	cmake --build build/threads -j 2 --target test_session_ring
-	ctest --test-dir build/threads --output-on-failure --no-tests=error -R '^test_session_ring$$'
+	cmake --build build/threads -j 2 --target test_session_ring test_growing_table
+	ctest --test-dir build/threads --output-on-failure --no-tests=error -R '^test_(session_ring|growing_table)$$'
 
 core-tests-aarch64: setup ## Cross-compile the core and run its unit tests under qemu-user
 	@$(call core_tests,aarch64)
