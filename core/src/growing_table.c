@@ -158,8 +158,16 @@ static bool add_behind(struct growing_table *growing, uint32_t entry, uint32_t s
     return start >= end || builder_add_code(builder, start, end);
 }
 
-/* Compiles a part: an entry's FDE, or what is behind it (NULL). False: there is no room, and nothing has
- * changed. */
+/* An entry's FDE, or what is behind it (NULL). */
+static bool add_part(struct growing_table *growing, uint32_t entry, const struct fde *fde,
+                     const struct part *part) {
+    struct builder *builder = growing->pool->builder;
+    return add_boundary(builder, part->start) && (fde ? add_fde_part(builder, fde, part->start, part->end)
+                                                      : add_behind(growing, entry, part->start, part->end));
+}
+
+/* Compiles a part, which says nothing if there is no room for what it has to say. False: nor is there for
+ * that, and nothing has changed. */
 static bool compile_part(struct growing_table *growing, uint32_t entry, const struct fde *fde,
                          struct part *part) {
     struct builder *builder = growing->pool->builder;
@@ -168,11 +176,12 @@ static bool compile_part(struct growing_table *growing, uint32_t entry, const st
     size_t counts[VECTORS];
     for (size_t i = 0; i < VECTORS; i++)
         counts[i] = vectors[i]->count;
-    builder->work_left = growing->work_left;
     part->first_row = (uint32_t)builder->row_rules.count;
-    bool ok =
-        add_boundary(builder, part->start) && (fde ? add_fde_part(builder, fde, part->start, part->end)
-                                                   : add_behind(growing, entry, part->start, part->end));
+    builder->work_left = growing->work_left;
+    bool ok = add_part(growing, entry, fde, part);
+    for (size_t i = 0; !ok && i < VECTORS; i++)
+        vectors[i]->count = counts[i];
+    ok = ok || add_boundary(builder, part->start);
     if (ok && builder_rows(builder)[builder->row_rules.count - 1] != part->end)
         ok = add_boundary(builder, part->end);
     for (size_t i = 0; !ok && i < VECTORS; i++)

@@ -249,6 +249,42 @@ static void entries_that_lead_astray(void) {
     end_file(&f);
 }
 
+/* Where the pool has no more room for a function's program, the table says that nothing is known, and goes
+ * on. */
+static void a_full_pool(void) {
+    enum { PROGRAM = 120000, MANY = 290 };
+    static struct file f;
+    static const uint8_t exact[] = {DEF_CFA(R10, 8)};
+    uint8_t *program = calloc(1, PROGRAM); /* DW_CFA_nop */
+    memcpy(program, exact, sizeof exact);
+    begin_file(&f, UNSPOOL_X86_64);
+    for (uint64_t i = 0; i < MANY; i++)
+        add_function(&f, FIRST + SPACING * i, SPACING, program, PROGRAM);
+    add_function(&f, FIRST + SPACING * MANY, SPACING, CFI(ADVANCE(1), DEF_CFA_OFFSET(16)));
+    f.section = as_section(&f.eh_frame, UNSPOOL_EH_FRAME);
+    f.section.address = SECTION_AT;
+    f.header = as_section(&f.index, 0);
+    f.header.address = HEADER_AT;
+    f.input =
+        (struct unspool_compile_input){.arch = UNSPOOL_X86_64, .section_count = 1, .sections = &f.section};
+    struct unspool_table *growing = growing_table(&f);
+    uint64_t known = 0;
+    for (int round = 0; round < 2; round++)
+        for (uint64_t i = 0; i < MANY; i++) {
+            struct unspool_row row;
+            CHECK_EQUAL(unspool_table_lookup(growing, FIRST + SPACING * i, &row), UNSPOOL_OK);
+            known += row.flags == UNSPOOL_ROW_EXACT;
+            CHECK(row.flags == UNSPOOL_ROW_EXACT || row.flags == UNSPOOL_ROW_NONE);
+        }
+    CHECK(known > 2 * 250 && known < 2 * MANY);
+    struct unspool_row row;
+    CHECK_EQUAL(unspool_table_lookup(growing, FIRST + SPACING * MANY + 1, &row), UNSPOOL_OK);
+    CHECK_EQUAL(row.cfa_offset, 16);
+    unspool_table_end(growing);
+    end_file(&f);
+    free(program);
+}
+
 /* Any bytes: lookups end, and find rows that hold. */
 static void damaged_bytes(void) {
     static struct file f;
@@ -282,6 +318,7 @@ int main(void) {
     RUN(an_index_that_does_not_serve);
     RUN(entries_that_lead_astray);
     RUN(damaged_bytes);
+    RUN(a_full_pool); /* the last, since it stays so */
     unspool_pool_free(pool);
     return check_result();
 }
