@@ -9,6 +9,7 @@
 #if defined(__x86_64__)
 #define SYSTEM_process_vm_readv 310
 #define SYSTEM_futex 202
+#define SYSTEM_madvise 28
 #define SYSTEM_rt_tgsigqueueinfo 297
 static inline long system_call(long number, long a, long b, long c, long d, long e, long f) {
     register long r10 __asm__("r10") = d;
@@ -24,6 +25,7 @@ static inline long system_call(long number, long a, long b, long c, long d, long
 #elif defined(__aarch64__)
 #define SYSTEM_process_vm_readv 270
 #define SYSTEM_futex 98
+#define SYSTEM_madvise 233
 #define SYSTEM_rt_tgsigqueueinfo 240
 static inline long system_call(long number, long a, long b, long c, long d, long e, long f) {
     register long x8 __asm__("x8") = number;

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "huge_pages.h"
+
 struct vector {
     void *items;
     size_t count, capacity;
@@ -23,7 +25,8 @@ static inline bool vector_reserve(struct vector *vector, size_t count, size_t it
         return false;
     size_t capacity =
         vector->capacity * 2 > vector->count + count ? vector->capacity * 2 : vector->count + count + 64;
-    void *items = realloc(vector->items, capacity * item_size);
+    void *items =
+        vector->items ? realloc(vector->items, capacity * item_size) : huge_malloc(capacity * item_size);
     if (!items)
         return false;
     vector->items = items;
