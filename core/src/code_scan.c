@@ -3,6 +3,7 @@
  */
 #include "code_scan.h"
 #include "instruction.h"
+#include "x86_64_quick.h"
 
 #include <string.h>
 
@@ -86,15 +87,90 @@ static void skip_plain(struct scan *scan) {
         pass(scan, x86_64_plain_bytes(scan->bytes, scan->size, scan->readable));
 }
 
-bool code_outruns_row(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
-    struct scan scan = begin_scan(input, start, end);
+/* True when the instruction does more to the stack than one row can say. */
+static bool outruns(const struct scan *scan, const struct instruction *instruction) {
+    return moves_sp(instruction) || (scan->arch == UNSPOOL_AARCH64 && changes_lr(instruction)) ||
+           may_make_thread(scan);
+}
+
+static bool rest_outruns_row(struct scan *scan) {
     struct instruction instruction;
-    skip_plain(&scan);
-    for (; next_instruction(&scan, &instruction); skip_plain(&scan))
-        if (moves_sp(&instruction) || (input->arch == UNSPOOL_AARCH64 && changes_lr(&instruction)) ||
-            may_make_thread(&scan))
+    skip_plain(scan);
+    for (; next_instruction(scan, &instruction); skip_plain(scan))
+        if (outruns(scan, &instruction))
             return true;
     return false;
+}
+
+bool code_outruns_row(const struct unspool_compile_input *input, uint64_t start, uint64_t end) {
+    struct scan scan = begin_scan(input, start, end);
+    return rest_outruns_row(&scan);
+}
+
+/* A function whose code is looked through in a lane. */
+struct lane_scan {
+    struct scan scan;
+    struct piece *piece;
+};
+
+/* The next piece to be looked through in a lane, *at and those behind it; false: there is none. */
+static bool begin_lane(const struct unspool_compile_input *input, struct piece **at, const struct piece *end,
+                       struct lane_scan *lane) {
+    for (; *at < end; ++*at) {
+        lane->piece = *at;
+        if (lane->piece->scan != SCAN_WANTED)
+            continue;
+        lane->scan = begin_scan(input, lane->piece->start, lane->piece->end);
+        if (lane->scan.size != 0 && lane->scan.readable - lane->scan.size >= QUICK_MARGIN) {
+            ++*at;
+            return true;
+        }
+        lane->piece->scan = rest_outruns_row(&lane->scan) ? SCAN_OUTRUNS : SCAN_FITS;
+    }
+    return false;
+}
+
+/* Goes on from where a lane was left. True when that was the end of its piece. */
+static bool end_lane(struct lane_scan *lane, const struct code_lane *left) {
+    struct instruction instruction;
+    uint64_t passed = (uint64_t)(left->at - lane->scan.bytes);
+    uint8_t found = SCAN_FITS;
+    bool is_over = passed >= lane->scan.size;
+    if (!is_over)
+        pass(&lane->scan, passed);
+    if (!is_over && left->is_stopped) {
+        is_over = !next_instruction(&lane->scan, &instruction);
+        if (!is_over && outruns(&lane->scan, &instruction))
+            found = SCAN_OUTRUNS;
+        is_over = is_over || found == SCAN_OUTRUNS || lane->scan.size == 0;
+    }
+    if (is_over)
+        lane->piece->scan = found;
+    return is_over;
+}
+
+void code_scan_pieces(const struct unspool_compile_input *input, struct piece *pieces, size_t count) {
+    struct lane_scan scans[CODE_LANES];
+    struct code_lane lanes[CODE_LANES];
+    struct piece *at = pieces;
+    size_t open = 0;
+    if (input->arch != UNSPOOL_X86_64)
+        return;
+    while (open < CODE_LANES && begin_lane(input, &at, pieces + count, &scans[open]))
+        open++;
+    while (open == CODE_LANES) {
+        for (size_t i = 0; i < CODE_LANES; i++)
+            lanes[i] =
+                (struct code_lane){scans[i].scan.bytes, scans[i].scan.bytes + scans[i].scan.size, false};
+        x86_64_pass_quickly(lanes);
+        for (size_t i = 0; i < open; i++)
+            if (end_lane(&scans[i], &lanes[i]) && !begin_lane(input, &at, pieces + count, &scans[i])) {
+                scans[i] = scans[--open];
+                lanes[i--] = lanes[open];
+            }
+    }
+    for (size_t i = 0; i < open; i++)
+        scans[i].piece->scan = rest_outruns_row(&scans[i].scan) ? SCAN_OUTRUNS : SCAN_FITS;
 }
 
 static bool code_outruns_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t first_end,

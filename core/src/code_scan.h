@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "cfi_program.h"
+#include "pieces.h"
 
 /* True when the code does more to the stack than the unwind information of its function says: it moves sp, or
  * (aarch64) changes lr or makes a thread that goes on with the same code, where there is but one row; or it
@@ -16,6 +17,10 @@ bool code_outruns_cfi(const struct unspool_compile_input *input, const struct cf
 
 /* The same of a function start .. end that has but one row. */
 bool code_outruns_row(const struct unspool_compile_input *input, uint64_t start, uint64_t end);
+
+/* The same of those pieces that are whole functions with one row (SCAN_WANTED), several at a time: sets their
+ * `scan`. Leaves them as they are on aarch64. */
+void code_scan_pieces(const struct unspool_compile_input *input, struct piece *pieces, size_t count);
 
 /* aarch64: true when lr is in memory by the row that starts at row_start, the function's first such, and none
  * of the instructions before it puts it there. */

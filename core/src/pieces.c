@@ -6,8 +6,8 @@
 /* The wanted FDEs as (start << 32 | index), ascending by a stable radix sort. NULL when memory is out. */
 static uint64_t *sort_by_start(const struct vector *fdes, const bool *wanted, size_t *count) {
     const struct fde *fde = fdes->items;
-    uint64_t *keys = malloc((fdes->count + 1) * sizeof *keys);
-    uint64_t *other = malloc((fdes->count + 1) * sizeof *other);
+    uint64_t *keys = huge_malloc((fdes->count + 1) * sizeof *keys);
+    uint64_t *other = huge_malloc((fdes->count + 1) * sizeof *other);
     size_t n = 0;
     bool ascending = true;
     uint64_t differing = 0; /* bits */
@@ -48,7 +48,7 @@ static bool add_piece(struct vector *pieces, uint64_t start, uint64_t end, uint3
         return true;
     struct piece *piece = vector_add(pieces, 1, sizeof *piece);
     if (piece)
-        *piece = (struct piece){(uint32_t)start, (uint32_t)end, fde};
+        *piece = (struct piece){(uint32_t)start, (uint32_t)end, fde, SCAN_NOT_DONE};
     return piece != NULL;
 }
 

@@ -89,7 +89,10 @@ bool add_usual_piece(struct builder *builder, const struct piece *piece, const s
         (row_count && row_rules[row_count - 1] != RULE_NONE) ||
         (input->entry_address && entry - fde->start < fde->end - fde->start))
         return false;
-    if (cfi_is_one_row(instructions, fde->instructions_size) && code_outruns_row(input, fde->start, fde->end))
+    if (piece->scan == SCAN_OUTRUNS)
+        return false;
+    if (piece->scan == SCAN_NOT_DONE && cfi_is_one_row(instructions, fde->instructions_size) &&
+        code_outruns_row(input, fde->start, fde->end))
         return false;
     struct usual_row rows[USUAL_ROWS];
     uint32_t count = usual_rows(instructions, fde->instructions_size, fde->end - fde->start, rows);

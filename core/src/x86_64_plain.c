@@ -4,17 +4,21 @@
  * A length is told only where x86_64_decode tells the same one, and nothing (0) wherever more than a look at
  * the opcode and its ModRM byte is needed: x86_64_decode is to be asked then. Reads no more than 15 bytes.
  */
-#include "x86_64_parts.h"
+#include "x86_64_classes.h"
 
-/* What is known of an opcode: the size of its immediate, and flags. Some say more than is true of every
- * instruction with the opcode, never less. */
-enum class_bits {
-    IMMEDIATE = 7,
-    MODRM = 0x08,
-    TO_REG = 0x10,    /* writes the register that the ModRM byte has in reg */
-    TO_RM = 0x20,     /* or in rm, if that is a register, */
-    TO_MEMORY = 0x40, /* or is memory */
-    BRANCHES = 0x80,
+#define CLASS(c) ((c) % 8 == IMMEDIATE ? AA : (c))
+
+/* By opcode map, and for vector instructions by map again. */
+enum { VECTOR_MAPS = 4 };
+static const uint8_t classes[][256] = {
+    [MAP_ONE_BYTE] = {ONE_BYTE_CLASSES(CLASS)},
+    [MAP_0F] = {CLASSES_0F(CLASS)},
+    [MAP_0F38] = {CLASSES_0F38(CLASS)},
+    [MAP_0F3A] = {CLASSES_0F3A(CLASS)},
+    [VECTOR_MAPS] = {SIXTY_FOUR(AA), SIXTY_FOUR(AA), SIXTY_FOUR(AA), SIXTY_FOUR(AA)},
+    [VECTOR_MAPS | MAP_0F] = {VECTOR_CLASSES_0F(CLASS)},
+    [VECTOR_MAPS | MAP_0F38] = {VECTOR_CLASSES_0F38(CLASS)},
+    [VECTOR_MAPS | MAP_0F3A] = {CLASSES_0F3A(CLASS)},
 };
 
 /* Each way through an instruction has branches of its own, so that the processor learns what follows what. */
@@ -23,89 +27,6 @@ enum class_bits {
 enum { NUMBER_BH = 7 }; /* without REX, of an 8-bit register */
 
 #define STACK_REGISTER_SET (1u << NUMBER_RBX | 1u << NUMBER_RSP | 1u << NUMBER_RBP)
-
-/* The classes by short names, for the opcode grids: what it writes, then the size of the immediate. */
-enum opcode_class {
-    AA = IMMEDIATE, /* to be asked */
-    N0 = 0,         /* without a ModRM byte */
-    N1 = 1,
-    N4 = 4,
-    B0 = BRANCHES,
-    B1 = BRANCHES | 1,
-    B4 = BRANCHES | 4,
-    BM = BRANCHES | MODRM,
-    L0 = MODRM, /* writes nothing that matters */
-    L1 = MODRM | 1,
-    L4 = MODRM | 4,
-    G0 = MODRM | TO_REG,
-    G1 = MODRM | TO_REG | 1,
-    G4 = MODRM | TO_REG | 4,
-    W0 = MODRM | TO_RM | TO_MEMORY,
-    W1 = MODRM | TO_RM | TO_MEMORY | 1,
-    W4 = MODRM | TO_RM | TO_MEMORY | 4,
-    X0 = MODRM | TO_REG | TO_RM | TO_MEMORY,
-    S0 = MODRM | TO_MEMORY, /* vector stores */
-};
-
-static const uint8_t one_byte_classes[256] = {
-    /*       0   1   2   3   4   5   6   7   8   9   a   b   c   d   e   f */
-    /* 0 */ W0, W0, G0, G0, N1, N4, AA, AA, W0, W0, G0, G0, N1, N4, AA, AA,
-    /* 1 */ W0, W0, G0, G0, N1, N4, AA, AA, W0, W0, G0, G0, N1, N4, AA, AA,
-    /* 2 */ W0, W0, G0, G0, N1, N4, AA, AA, W0, W0, G0, G0, N1, N4, AA, AA,
-    /* 3 */ W0, W0, G0, G0, N1, N4, AA, AA, L0, L0, L0, L0, N1, N4, AA, AA,
-    /* 4 */ AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* 5 */ AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* 6 */ AA, AA, AA, G0, AA, AA, AA, AA, AA, G4, AA, G1, N0, N0, N0, N0,
-    /* 7 */ B1, B1, B1, B1, B1, B1, B1, B1, B1, B1, B1, B1, B1, B1, B1, B1,
-    /* 8 */ W1, W4, AA, W1, L0, L0, X0, X0, W0, W0, G0, G0, W0, AA, L0, AA,
-    /* 9 */ N0, N0, N0, AA, AA, AA, N0, N0, N0, N0, AA, N0, AA, AA, N0, N0,
-    /* a */ AA, AA, AA, AA, N0, N0, N0, N0, N1, N4, N0, N0, N0, N0, N0, N0,
-    /* b */ N1, N1, N1, AA, AA, AA, N1, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* c */ W1, W1, AA, B0, AA, AA, AA, AA, AA, AA, AA, AA, B0, AA, AA, AA,
-    /* d */ W0, W0, W0, W0, AA, AA, AA, AA, L0, S0, L0, S0, L0, S0, L0, S0,
-    /* e */ B1, B1, B1, B1, AA, AA, AA, AA, AA, B4, AA, B1, AA, AA, AA, AA,
-    /* f */ AA, AA, AA, AA, AA, N0, AA, AA, N0, N0, N0, N0, N0, N0, AA, AA,
-};
-
-static const uint8_t two_byte_classes[256] = {
-    /*       0   1   2   3   4   5   6   7   8   9   a   b   c   d   e   f */
-    /* 0 */ AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* 1 */ L0, S0, L0, S0, L0, L0, L0, S0, L0, L0, L0, L0, L0, L0, AA, L0,
-    /* 2 */ AA, AA, AA, AA, AA, AA, AA, AA, L0, S0, L0, S0, G0, G0, L0, L0,
-    /* 3 */ AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* 4 */ G0, G0, G0, G0, G0, G0, G0, G0, G0, G0, G0, G0, G0, G0, G0, G0,
-    /* 5 */ G0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0,
-    /* 6 */ L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0,
-    /* 7 */ L1, L1, L1, L1, L0, L0, L0, N0, AA, AA, AA, AA, L0, L0, W0, S0,
-    /* 8 */ B4, B4, B4, B4, B4, B4, B4, B4, B4, B4, B4, B4, B4, B4, B4, B4,
-    /* 9 */ W0, W0, W0, W0, W0, W0, W0, W0, W0, W0, W0, W0, W0, W0, W0, W0,
-    /* a */ AA, AA, AA, L0, W1, W0, AA, AA, AA, AA, AA, W0, W1, W0, AA, G0,
-    /* b */ W0, W0, AA, W0, AA, AA, G0, G0, AA, AA, W1, W0, G0, G0, G0, G0,
-    /* c */ X0, X0, L1, W0, L1, G1, L1, AA, N0, N0, N0, AA, AA, AA, N0, N0,
-    /* d */ L0, L0, L0, L0, L0, L0, S0, G0, L0, L0, L0, L0, L0, L0, L0, L0,
-    /* e */ L0, L0, L0, L0, L0, L0, L0, S0, L0, L0, L0, L0, L0, L0, L0, L0,
-    /* f */ L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, AA,
-};
-
-static const uint8_t vector_classes[256] = {
-    /*       0   1   2   3   4   5   6   7   8   9   a   b   c   d   e   f */
-    /* 0 */ AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* 1 */ L0, S0, L0, S0, L0, L0, L0, S0, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* 2 */ AA, AA, AA, AA, AA, AA, AA, AA, L0, S0, L0, S0, G0, G0, L0, L0,
-    /* 3 */ AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* 4 */ L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0,
-    /* 5 */ G0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0,
-    /* 6 */ L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0,
-    /* 7 */ L1, L1, L1, L1, L0, L0, L0, AA, AA, AA, AA, AA, L0, L0, W0, S0,
-    /* 8 */ AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* 9 */ X0, X0, X0, X0, X0, X0, X0, X0, X0, X0, X0, X0, X0, X0, X0, X0,
-    /* a */ AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* b */ AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* c */ AA, AA, L1, AA, L1, G1, L1, AA, AA, AA, AA, AA, AA, AA, AA, AA,
-    /* d */ L0, L0, L0, L0, L0, L0, S0, G0, L0, L0, L0, L0, L0, L0, L0, L0,
-    /* e */ L0, L0, L0, L0, L0, L0, L0, S0, L0, L0, L0, L0, L0, L0, L0, L0,
-    /* f */ L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, L0, AA,
-};
 
 /* Opcodes of one byte whose ModRM byte or operand tells what they are. */
 static uint8_t class_by_operand(uint8_t opcode, uint8_t rex, const uint8_t *operand) {
@@ -129,39 +50,22 @@ static uint8_t class_by_operand(uint8_t opcode, uint8_t rex, const uint8_t *oper
         return group <= 1 ? L1 : group <= 3 ? W0 : L0;
     case 0xf7:
         return group <= 1 ? L4 : group <= 3 ? W0 : L0;
-    case 0xff: /* call, jmp */
-        return group == 2 || group == 4 ? BM : AA;
+    case 0xff: /* inc, dec, call, jmp */
+        return group <= 1 ? W0 : group == 2 || group == 4 ? BM : AA;
     default:
         return AA;
     }
 }
 
-static uint8_t class_0f38(uint8_t opcode, bool is_vex) {
-    if (opcode < 0xe0)
-        return opcode < 0x90 ? S0 : L0;
-    return is_vex && (opcode == 0xf2 || opcode == 0xf5 || opcode == 0xf7) ? G0 : AA; /* andn, bzhi, shlx... */
-}
-
-static uint8_t class_0f3a(uint8_t opcode) {
-    return opcode < 0x40 ? W1 : opcode < 0xf0 ? L1 : G1;
-}
-
-/* After a VEX or EVEX prefix of `size` bytes. *opcode: behind it. */
+/* After a VEX or EVEX prefix of `size` bytes. */
 static uint8_t vector_class(const uint8_t *prefix, size_t size) {
-    uint8_t opcode = prefix[size];
     unsigned map = size == 2 ? MAP_0F : size == 3 ? prefix[1] & 0x1fu : prefix[1] & 0x0fu;
-    if (size == 4 && !(prefix[2] & 4))
+    if (map > MAP_0F3A)
         return AA;
-    switch (map) {
-    case MAP_0F:
-        return opcode == 0x77 && size < 4 ? N0 : vector_classes[opcode]; /* vzeroupper */
-    case MAP_0F38:
-        return class_0f38(opcode, size < 4);
-    case MAP_0F3A:
-        return class_0f3a(opcode);
-    default:
+    uint8_t class = classes[VECTOR_MAPS | map][prefix[size]];
+    if (size == 4 && (!(prefix[2] & 4) || !(class & MODRM) || CLASS_FORM(class) == CLASS_FORM(G0)))
         return AA;
-    }
+    return class;
 }
 
 /* Bytes of a ModRM byte and what belongs to it. */
@@ -197,26 +101,26 @@ ALWAYS_INLINE struct opcode vector_opcode(const uint8_t *prefix, size_t size) {
 /* Behind 0f. */
 static inline uint8_t longer_class(const uint8_t **at) {
     uint8_t byte = *(*at)++;
-    uint8_t class = two_byte_classes[byte];
+    uint8_t class = classes[MAP_0F][byte];
     if (class != AA)
         return class;
     if (byte == 0x38)
-        return class_0f38(*(*at)++, false);
+        return classes[MAP_0F38][*(*at)++];
     if (byte == 0x3a)
-        return class_0f3a(*(*at)++);
+        return classes[MAP_0F3A][*(*at)++];
     return byte == 0x1e && **at == 0xfa ? L0 : AA; /* endbr64 */
 }
 
 /* Behind prefixes. */
 ALWAYS_INLINE struct opcode legacy_opcode(const uint8_t *at, uint8_t rex) {
     uint8_t byte = *at++;
-    struct opcode opcode = {.class = one_byte_classes[byte],
+    struct opcode opcode = {.class = classes[MAP_ONE_BYTE][byte],
                             .has_rex = rex != 0,
                             .extend_reg = rex & 4 ? 8 : 0,
                             .extend_rm = rex & 1 ? 8 : 0};
     if (byte == 0x0f)
         opcode.class = longer_class(&at);
-    else if (opcode.class == AA)
+    else if (class_is_by_operand(opcode.class))
         opcode.class = class_by_operand(byte, rex, at);
     opcode.operand = at;
     return opcode;

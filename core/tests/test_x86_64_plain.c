@@ -1,9 +1,10 @@
 /*
- * test_x86_64_plain.c: what x86_64_plain.c passes over is what x86_64_decode says of it: all opcodes of all
- * maps, with all ModRM bytes.
+ * test_x86_64_plain.c: what x86_64_plain.c and x86_64_quick.c pass over is what x86_64_decode says of it: all
+ * opcodes of all maps, with all ModRM bytes.
  */
 #include "check.h"
 #include "instruction.h"
+#include "x86_64_quick.h"
 
 enum { CODE = 20, BAD_LIMIT = 5 };
 
@@ -16,6 +17,36 @@ static bool writes_sp(const struct instruction *instruction) {
     return false;
 }
 
+/* Codes that are passed over together, and how many bytes are right: none or these. */
+static struct {
+    uint8_t bytes[CODE + QUICK_MARGIN];
+    size_t size;
+} quick_codes[CODE_LANES];
+static uint32_t quick_count, quick;
+
+/* What follows each code can't be passed over. */
+static void pass_quickly(void) {
+    struct code_lane lanes[CODE_LANES];
+    for (size_t i = 0; i < CODE_LANES; i++)
+        lanes[i] = (struct code_lane){quick_codes[i].bytes, quick_codes[i].bytes + CODE, false};
+    x86_64_pass_quickly(lanes);
+    for (size_t i = 0; i < CODE_LANES; i++) {
+        size_t passed = (size_t)(lanes[i].at - quick_codes[i].bytes);
+        quick += passed != 0;
+        if (!lanes[i].is_stopped || (passed != 0 && passed != quick_codes[i].size))
+            wrong++;
+    }
+    quick_count = 0;
+}
+
+static void check_quickly(const uint8_t *code, size_t size, bool is_plain) {
+    memset(quick_codes[quick_count].bytes, 0x06, sizeof quick_codes->bytes); /* no instruction */
+    memcpy(quick_codes[quick_count].bytes, code, size);
+    quick_codes[quick_count++].size = is_plain ? size : 0;
+    if (quick_count == CODE_LANES)
+        pass_quickly();
+}
+
 static void check_code(const uint8_t code[CODE]) {
     struct instruction instruction;
     x86_64_decode(code, CODE, 0x1000, &instruction);
@@ -23,6 +54,7 @@ static void check_code(const uint8_t code[CODE]) {
     size_t plain_size = x86_64_plain_bytes(code, size, CODE), idle_size = x86_64_idle_length(code);
     bool is_plain = instruction.length != 0 && !writes_sp(&instruction);
     bool is_idle = instruction.length != 0 && instruction.effect_count == 0 && instruction.flow == FLOW_NEXT;
+    check_quickly(code, instruction.length ? size : CODE, is_plain);
     checked++;
     plain += plain_size != 0;
     idle += idle_size != 0;
@@ -50,7 +82,7 @@ static void check_opcodes(const uint8_t *first, size_t size, unsigned modrm_step
 }
 
 static void begin(void) {
-    checked = plain = idle = wrong = 0;
+    checked = plain = idle = wrong = quick_count = quick = 0;
 }
 
 static void legacy_instructions(void) {
@@ -74,7 +106,7 @@ static void legacy_instructions(void) {
                                                            : 11);
             }
     CHECK_EQUAL(wrong, 0);
-    CHECK(plain > checked / 2 && idle > checked / 3);
+    CHECK(plain > checked / 2 && idle > checked / 3 && quick > checked / 3);
 }
 
 static void vex_instructions(void) {
@@ -85,7 +117,7 @@ static void vex_instructions(void) {
         for (unsigned second = 0; second < 256; second += first % 32 < 4 ? 51 : 255)
             check_opcodes((const uint8_t[]){0xc4, (uint8_t)first, (uint8_t)second}, 3, 11);
     CHECK_EQUAL(wrong, 0);
-    CHECK(plain > checked / 20 && idle > checked / 20);
+    CHECK(plain > checked / 20 && idle > checked / 20 && quick > checked / 30);
 }
 
 static void evex_instructions(void) {
@@ -95,7 +127,7 @@ static void evex_instructions(void) {
             check_opcodes((const uint8_t[]){0x62, (uint8_t)first, (uint8_t)second, (uint8_t)(first ^ second)},
                           4, 11);
     CHECK_EQUAL(wrong, 0);
-    CHECK(plain > checked / 20 && idle > checked / 20);
+    CHECK(plain > checked / 20 && idle > checked / 20 && quick > checked / 30);
 }
 
 /* What is frequent is not left to the decoder. */
@@ -121,6 +153,10 @@ static void frequent_instructions_are_plain(void) {
         uint8_t code[CODE] = {0};
         memcpy(code, codes[i].bytes, codes[i].size);
         CHECK_EQUAL(x86_64_plain_bytes(code, codes[i].size, CODE), codes[i].size);
+        quick = quick_count = 0;
+        for (size_t lane = 0; lane < CODE_LANES; lane++)
+            check_quickly(code, codes[i].size, true);
+        CHECK_EQUAL(quick, CODE_LANES);
     }
 }
 
@@ -134,11 +170,30 @@ static void whole_instructions_are_passed_over(void) {
     CHECK_EQUAL(x86_64_plain_bytes(code, 5, 14), 0);
 }
 
+/* Each lane is passed over to its end, or to what stops it. */
+static void lanes_stop_or_end(void) {
+    uint8_t code[CODE_LANES][1024 + QUICK_MARGIN];
+    struct code_lane lanes[CODE_LANES];
+    memset(code, 0x90, sizeof code);
+    for (size_t i = 0; i < CODE_LANES; i++)
+        lanes[i] = (struct code_lane){code[i], code[i] + 100 + 100 * i, false};
+    x86_64_pass_quickly(lanes);
+    CHECK(lanes[0].at >= lanes[0].end && !lanes[0].is_stopped);
+    for (size_t i = 1; i < CODE_LANES; i++)
+        CHECK(lanes[i].at - code[i] == lanes[0].at - code[0] && lanes[i].at < lanes[i].end);
+    code[3][320] = 0x54; /* push %rsp */
+    for (size_t i = 0; i < CODE_LANES; i++)
+        lanes[i].end = code[i] + 1024;
+    x86_64_pass_quickly(lanes);
+    CHECK(lanes[3].is_stopped && lanes[3].at == code[3] + 320);
+}
+
 int main(void) {
     RUN(legacy_instructions);
     RUN(vex_instructions);
     RUN(evex_instructions);
     RUN(frequent_instructions_are_plain);
     RUN(whole_instructions_are_passed_over);
+    RUN(lanes_stop_or_end);
     return check_result();
 }
