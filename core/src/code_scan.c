@@ -107,70 +107,75 @@ bool code_outruns_row(const struct unspool_compile_input *input, uint64_t start,
     return rest_outruns_row(&scan);
 }
 
-/* A function whose code is looked through in a lane. */
-struct lane_scan {
-    struct scan scan;
-    struct piece *piece;
+/* Pieces of which some are to be looked through, and their `scans`. */
+struct wanted {
+    const struct unspool_compile_input *input;
+    const struct piece *pieces;
+    uint8_t *scans;
+    size_t at, count;
 };
 
-/* The next piece to be looked through in a lane, *at and those behind it; false: there is none. */
-static bool begin_lane(const struct unspool_compile_input *input, struct piece **at, const struct piece *end,
-                       struct lane_scan *lane) {
-    for (; *at < end; ++*at) {
-        lane->piece = *at;
-        if (lane->piece->scan != SCAN_WANTED)
+/* The one that is looked through in a lane. */
+struct lane_scan {
+    struct scan scan;
+    uint8_t *found;
+};
+
+/* Begins the next; false: there is none. */
+static bool begin_lane(struct wanted *wanted, struct lane_scan *lane) {
+    while (wanted->at < wanted->count) {
+        const struct piece *piece = &wanted->pieces[wanted->at];
+        lane->found = &wanted->scans[wanted->at++];
+        if (*lane->found != SCAN_WANTED)
             continue;
-        lane->scan = begin_scan(input, lane->piece->start, lane->piece->end);
-        if (lane->scan.size != 0 && lane->scan.readable - lane->scan.size >= QUICK_MARGIN) {
-            ++*at;
+        lane->scan = begin_scan(wanted->input, piece->start, piece->end);
+        if (lane->scan.size != 0 && lane->scan.readable - lane->scan.size >= QUICK_MARGIN)
             return true;
-        }
-        lane->piece->scan = rest_outruns_row(&lane->scan) ? SCAN_OUTRUNS : SCAN_FITS;
+        *lane->found = rest_outruns_row(&lane->scan) ? SCAN_OUTRUNS : SCAN_FITS;
     }
     return false;
 }
 
-/* Goes on from where a lane was left. True when that was the end of its piece. */
+/* Goes on from where a lane was left. True when that was all of it. */
 static bool end_lane(struct lane_scan *lane, const struct code_lane *left) {
     struct instruction instruction;
-    uint64_t passed = (uint64_t)(left->at - lane->scan.bytes);
-    uint8_t found = SCAN_FITS;
-    bool is_over = passed >= lane->scan.size;
-    if (!is_over)
-        pass(&lane->scan, passed);
-    if (!is_over && left->is_stopped) {
-        is_over = !next_instruction(&lane->scan, &instruction);
-        if (!is_over && outruns(&lane->scan, &instruction))
-            found = SCAN_OUTRUNS;
-        is_over = is_over || found == SCAN_OUTRUNS || lane->scan.size == 0;
-    }
-    if (is_over)
-        lane->piece->scan = found;
-    return is_over;
+    struct scan *scan = &lane->scan;
+    uint64_t passed = (uint64_t)(left->at - scan->bytes);
+    *lane->found = SCAN_FITS;
+    if (passed >= scan->size)
+        return true;
+    pass(scan, passed);
+    if (!left->is_stopped)
+        return false;
+    if (!next_instruction(scan, &instruction))
+        return true;
+    if (outruns(scan, &instruction))
+        *lane->found = SCAN_OUTRUNS;
+    return *lane->found == SCAN_OUTRUNS || scan->size == 0;
 }
 
-void code_scan_pieces(const struct unspool_compile_input *input, struct piece *pieces, size_t count) {
-    struct lane_scan scans[CODE_LANES];
+void code_scan_pieces(const struct unspool_compile_input *input, const struct piece *pieces, uint8_t *scans,
+                      size_t count) {
+    struct wanted wanted = {input, pieces, scans, 0, count};
+    struct lane_scan open[CODE_LANES];
     struct code_lane lanes[CODE_LANES];
-    struct piece *at = pieces;
-    size_t open = 0;
-    if (input->arch != UNSPOOL_X86_64)
-        return;
-    while (open < CODE_LANES && begin_lane(input, &at, pieces + count, &scans[open]))
-        open++;
-    while (open == CODE_LANES) {
-        for (size_t i = 0; i < CODE_LANES; i++)
-            lanes[i] =
-                (struct code_lane){scans[i].scan.bytes, scans[i].scan.bytes + scans[i].scan.size, false};
+    size_t open_count = 0;
+    while (open_count < CODE_LANES && begin_lane(&wanted, &open[open_count]))
+        open_count++;
+    while (open_count == CODE_LANES) {
+        for (size_t i = 0; i < CODE_LANES; i++) {
+            const struct scan *scan = &open[i].scan;
+            lanes[i] = (struct code_lane){scan->bytes, scan->bytes + scan->size, false};
+        }
         x86_64_pass_quickly(lanes);
-        for (size_t i = 0; i < open; i++)
-            if (end_lane(&scans[i], &lanes[i]) && !begin_lane(input, &at, pieces + count, &scans[i])) {
-                scans[i] = scans[--open];
-                lanes[i--] = lanes[open];
+        for (size_t i = 0; i < open_count; i++)
+            if (end_lane(&open[i], &lanes[i]) && !begin_lane(&wanted, &open[i])) {
+                open[i] = open[--open_count];
+                lanes[i--] = lanes[open_count];
             }
     }
-    for (size_t i = 0; i < open; i++)
-        scans[i].piece->scan = rest_outruns_row(&scans[i].scan) ? SCAN_OUTRUNS : SCAN_FITS;
+    for (size_t i = 0; i < open_count; i++)
+        *open[i].found = rest_outruns_row(&open[i].scan) ? SCAN_OUTRUNS : SCAN_FITS;
 }
 
 static bool code_outruns_rows(const struct unspool_compile_input *input, uint64_t start, uint64_t first_end,

@@ -18,9 +18,12 @@ bool code_outruns_cfi(const struct unspool_compile_input *input, const struct cf
 /* The same of a function start .. end that has but one row. */
 bool code_outruns_row(const struct unspool_compile_input *input, uint64_t start, uint64_t end);
 
-/* The same of those pieces that are whole functions with one row (SCAN_WANTED), several at a time: sets their
- * `scan`. Leaves them as they are on aarch64. */
-void code_scan_pieces(const struct unspool_compile_input *input, struct piece *pieces, size_t count);
+enum piece_scan { SCAN_NOT_DONE, SCAN_WANTED, SCAN_FITS, SCAN_OUTRUNS };
+
+/* The same of those pieces that are whole functions with one row, several at a time: where scans[i] is
+ * SCAN_WANTED, sets it to SCAN_FITS or SCAN_OUTRUNS. x86_64 only. */
+void code_scan_pieces(const struct unspool_compile_input *input, const struct piece *pieces, uint8_t *scans,
+                      size_t count);
 
 /* aarch64: true when lr is in memory by the row that starts at row_start, the function's first such, and none
  * of the instructions before it puts it there. */

@@ -48,7 +48,7 @@ static bool add_piece(struct vector *pieces, uint64_t start, uint64_t end, uint3
         return true;
     struct piece *piece = vector_add(pieces, 1, sizeof *piece);
     if (piece)
-        *piece = (struct piece){(uint32_t)start, (uint32_t)end, fde, SCAN_NOT_DONE};
+        *piece = (struct piece){(uint32_t)start, (uint32_t)end, fde};
     return piece != NULL;
 }
 

@@ -7,15 +7,10 @@
 #include "dwarf_cfi.h"
 #include "vector.h"
 
-/* What was found out of a piece that is a whole function with one row: whether its code outruns that row
- * (code_scan.h). */
-enum piece_scan { SCAN_NOT_DONE, SCAN_WANTED, SCAN_FITS, SCAN_OUTRUNS };
-
 /* The part of an FDE's range that no better one claims. */
 struct piece {
     uint32_t start, end; /* relative addresses */
     uint32_t fde;        /* index into the FDEs */
-    uint8_t scan;        /* enum piece_scan; SCAN_NOT_DONE by cut_into_pieces */
 };
 
 /* Fills pieces (of struct piece; ascending, not overlapping) from fdes (of struct fde, any order, at

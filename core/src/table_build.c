@@ -357,28 +357,32 @@ bool builder_add_code(struct builder *builder, uint64_t start, uint64_t end) {
     return true;
 }
 
-/* Finds out which functions with one row have code that does more than it says. */
-static void scan_pieces(struct builder *builder) {
+/* Finds out which functions with one row have code that does more than it says. False: memory is out. */
+static bool scan_pieces(struct builder *builder) {
     const struct unspool_compile_input *input = builder->reader.input;
     const struct fde *fdes = builder->fdes.items;
-    struct piece *pieces = builder->pieces.items;
-    for (size_t i = 0; i < builder->pieces.count; i++) {
+    const struct piece *pieces = builder->pieces.items;
+    size_t count = builder->pieces.count;
+    if (input->arch != UNSPOOL_X86_64 || !input->code_count)
+        return true;
+    builder->scans = malloc(count + 1);
+    for (size_t i = 0; builder->scans && i < count; i++) {
         const struct fde *fde = &fdes[pieces[i].fde];
         const uint8_t *instructions = input->sections[fde->section].bytes + fde->instructions;
-        if (pieces[i].start == fde->start && pieces[i].end == fde->end &&
-            cfi_is_one_row(instructions, fde->instructions_size))
-            pieces[i].scan = SCAN_WANTED;
+        bool is_wanted = pieces[i].start == fde->start && pieces[i].end == fde->end &&
+                         cfi_is_one_row(instructions, fde->instructions_size);
+        builder->scans[i] = is_wanted ? SCAN_WANTED : SCAN_NOT_DONE;
     }
-    code_scan_pieces(input, pieces, builder->pieces.count);
+    if (builder->scans)
+        code_scan_pieces(input, pieces, builder->scans, count);
+    return builder->scans != NULL;
 }
 
 static bool add_pieces(struct builder *builder) {
     const struct piece *pieces = builder->pieces.items;
     size_t count = builder->pieces.count;
-    if (builder->reader.input->code_count && builder->reader.input->arch == UNSPOOL_X86_64)
-        scan_pieces(builder);
     builder->base = count ? pieces[0].start & ~(uint32_t)0xff : 0;
-    if (!builder_begin_rules(builder))
+    if (!scan_pieces(builder) || !builder_begin_rules(builder))
         return false;
     for (size_t i = 0; i < count; i++) {
         if (!builder_add_piece(builder, &pieces[i]))
@@ -409,6 +413,7 @@ void builder_free(struct builder *builder) {
                                 &builder->code_rows};
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
         vector_free(vectors[i]);
+    free(builder->scans);
     free_memo(&builder->rules);
     free_memo(&builder->saved);
     free_followed_code(builder->followed);

@@ -25,6 +25,7 @@ struct usual_rule {
 struct builder {
     struct vector fdes;      /* struct fde */
     struct vector pieces;    /* struct piece, ascending */
+    uint8_t *scans;          /* of each piece: enum piece_scan; NULL: its code was not looked through */
     struct vector rows;      /* uint32_t: where each row starts, from base; before them room for the header */
     struct vector row_rules; /* uint16_t: its rule */
     struct memo rules;       /* struct rule */

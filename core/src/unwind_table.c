@@ -188,10 +188,14 @@ size_t unspool_table_rows(const struct unspool_table *table, uint64_t first, str
 size_t unspool_table_gaps(const struct unspool_table *table, uint64_t least, struct unspool_row *rows,
                           size_t capacity) {
     const uint32_t *starts = table_part(table, table->rows);
+    const uint16_t *row_rules = table_part(table, table->row_rules);
+    const struct rule *rules = table_part(table, table->rules);
+    uint32_t row_count = table->row_count;
     size_t count = 0;
-    for (uint32_t row = 0; row < table->row_count; row++) {
-        if (row_end(table, row) - starts[row] < least ||
-            !(table_row_rule(table, row)->flags & UNSPOOL_ROW_NONE))
+    for (uint32_t row = 0; row < row_count; row++) {
+        uint64_t end = row + 1 < row_count ? starts[row + 1] : row_end(table, row);
+        unsigned is_long = end - starts[row] >= least, flags = rules[row_rules[row]].flags;
+        if (!(is_long * UNSPOOL_ROW_NONE & flags)) /* of the two, each is often true */
             continue;
         if (count < capacity)
             spell_out(table, row, &rows[count]);

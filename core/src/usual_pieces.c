@@ -78,6 +78,15 @@ static bool append_rows(struct builder *builder, const struct piece *piece, cons
     return true;
 }
 
+/* Whether it is a function with one row that its code outruns. */
+static bool has_doubted_row(const struct builder *builder, const struct piece *piece, const struct fde *fde) {
+    const struct unspool_compile_input *input = builder->reader.input;
+    if (builder->scans)
+        return builder->scans[piece - (const struct piece *)builder->pieces.items] == SCAN_OUTRUNS;
+    return cfi_is_one_row(input->sections[fde->section].bytes + fde->instructions, fde->instructions_size) &&
+           code_outruns_row(input, fde->start, fde->end);
+}
+
 bool add_usual_piece(struct builder *builder, const struct piece *piece, const struct fde *fde,
                      struct cie *cie) {
     const struct unspool_compile_input *input = builder->reader->input;
@@ -89,10 +98,7 @@ bool add_usual_piece(struct builder *builder, const struct piece *piece, const s
         (row_count && row_rules[row_count - 1] != RULE_NONE) ||
         (input->entry_address && entry - fde->start < fde->end - fde->start))
         return false;
-    if (piece->scan == SCAN_OUTRUNS)
-        return false;
-    if (piece->scan == SCAN_NOT_DONE && cfi_is_one_row(instructions, fde->instructions_size) &&
-        code_outruns_row(input, fde->start, fde->end))
+    if (has_doubted_row(builder, piece, fde))
         return false;
     struct usual_row rows[USUAL_ROWS];
     uint32_t count = usual_rows(instructions, fde->instructions_size, fde->end - fde->start, rows);
