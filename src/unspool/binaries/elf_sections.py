@@ -85,20 +85,13 @@ class SectionTable(Sequence[Section]):
                 return ""
             what = f"the name of section {index} ({start:#x}) lies outside of the section names,"
             raise self._source.error(what, self._header_offset(index))
-        raw = bytes(names[start : start + MAX_NAME]).partition(b"\0")[0]
+        raw = names[start : start + MAX_NAME].partition(b"\0")[0]
         return raw.decode("utf-8", "backslashreplace")
 
     def find_all(self, name: str) -> list[int]:
         """Indices of the sections with exactly this name."""
-        blob = np.frombuffer(self._names, dtype=np.uint8)
-        wanted = name.encode() + b"\0"
-        offsets = self.headers["name"].astype(np.int64)
-        candidates = np.flatnonzero(offsets <= len(blob) - len(wanted))
-        offsets = offsets[candidates]
-        for position, byte in enumerate(wanted):
-            matches = blob[offsets + position] == byte
-            candidates, offsets = candidates[matches], offsets[matches]
-        return [int(i) for i in candidates if i]
+        names, wanted = self._names, name.encode() + b"\0"
+        return [i for i, start in enumerate(self._name_starts) if i and names.startswith(wanted, start)]
 
     def find(self, name: str) -> int | None:
         """The first section of that name; for `.debug_x` also `.zdebug_x`."""
@@ -149,11 +142,16 @@ class SectionTable(Sequence[Section]):
         )
 
     @cached_property
-    def _names(self) -> memoryview:
+    def _names(self) -> bytes:
         if not self._names_section:
-            return memoryview(b"")
+            return b""
         header = self.row(self._names_section)
-        return self._source.read(header.offset, header.size, "the section names")
+        return bytes(self._source.read(header.offset, header.size, "the section names"))
+
+    @cached_property
+    def _name_starts(self) -> list[int]:
+        starts: list[int] = self.headers["name"].tolist()
+        return starts
 
     def _lay_out(self) -> npt.NDArray[np.uint64]:
         """Puts allocated sections one after the other, each on a multiple of its alignment."""

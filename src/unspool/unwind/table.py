@@ -146,7 +146,8 @@ def _uncovered_code(binary: Binary, table: Table) -> list[tuple[int, memoryview]
         with suppress(BinaryError):
             code = binary.code(start + binary.image_address, min(end - start, left))
             left -= len(code)
-            if any(move in bytes(code) for move in _MOVES_TO_RBX):
+            searched = bytes(code)
+            if any(move in searched for move in _MOVES_TO_RBX):
                 pieces.append((start + binary.image_address, code))
     return pieces
 
