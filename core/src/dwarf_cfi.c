@@ -228,12 +228,62 @@ static bool parse_fde(struct cfi_reader *reader, uint32_t section_index, struct 
     return size != 0; /* zero-length entries shadow real ones in an index, and say nothing */
 }
 
+/* An FDE as nearly all are: of the CIE of the one before, in .eh_frame, with pc-relative addresses of 4
+ * bytes, and an address range like any. False: parse_fde tells what it is. */
+static bool read_usual_fde(const struct cfi_reader *reader, const struct cie *cie, uint64_t offset,
+                           struct fde *fde, uint64_t *next) {
+    enum { LENGTH_END = 4, ADDRESS = 8, SIZE = 12, AUGMENTATION = 16, LEAST = 17 };
+    const struct unspool_section *section = &reader->input->sections[cie->section];
+    if (section->size - offset < LEAST)
+        return false;
+    const uint8_t *entry = section->bytes + offset;
+    uint32_t length, to_cie, address, size;
+    memcpy(&length, entry, sizeof length);
+    memcpy(&to_cie, entry + LENGTH_END, sizeof to_cie);
+    memcpy(&address, entry + ADDRESS, sizeof address);
+    memcpy(&size, entry + SIZE, sizeof size);
+    uint64_t end = offset + LENGTH_END + length, instructions = offset + LEAST + entry[AUGMENTATION];
+    uint64_t start = section->address + offset + ADDRESS + (uint64_t)(int64_t)(int32_t)address -
+                     reader->input->image_address;
+    if (offset + LENGTH_END - to_cie != cie->offset || to_cie == 0 || length == UINT32_MAX ||
+        end > section->size || entry[AUGMENTATION] >= 0x80 || instructions > end || size == 0 ||
+        size > INT32_MAX || start > UINT32_MAX - size)
+        return false;
+    *next = end;
+    *fde = (struct fde){
+        .start = (uint32_t)start,
+        .end = (uint32_t)start + size,
+        .offset = offset,
+        .instructions = instructions,
+        .cie_offset = cie->offset,
+        .instructions_size = (uint32_t)(end - instructions),
+        .section = cie->section,
+    };
+    return true;
+}
+
+/* The CIE of an FDE, if the FDEs that follow it may be read so. */
+static const struct cie *usual_fdes_cie(struct cfi_reader *reader, const struct fde *fde) {
+    const struct cie *cie = find_cie(reader, fde->section, fde->cie_offset);
+    bool is_usual = cie && reader->input->sections[fde->section].kind == UNSPOOL_EH_FRAME &&
+                    cie->pointer_encoding == ((int)POINTER_PC_RELATIVE | (int)POINTER_SDATA4) &&
+                    cie->has_augmentation_size;
+    return is_usual ? cie : NULL;
+}
+
 bool read_fdes(struct cfi_reader *reader, uint32_t section_index,
                bool (*add)(void *context, const struct fde *fde), void *context) {
     const struct unspool_section *section = &reader->input->sections[section_index];
+    const struct cie *usual = NULL;
     uint64_t next;
     for (uint64_t offset = 0; offset < section->size; offset = next) {
         struct entry entry;
+        struct fde fde;
+        if (usual && read_usual_fde(reader, usual, offset, &fde, &next)) {
+            if (!add(context, &fde))
+                return false;
+            continue;
+        }
         if (section->size - offset < 4 || !read_entry(section, offset, &entry, &next)) {
             if (!section->open_ended)
                 add_problem(reader->problems, UNSPOOL_PROBLEM_TRUNCATED, section_index, offset);
@@ -246,9 +296,10 @@ bool read_fdes(struct cfi_reader *reader, uint32_t section_index,
         }
         if (entry.is_cie)
             continue;
-        struct fde fde;
         enum unspool_problem_kind problem;
+        usual = NULL; /* another CIE may take the place of its own */
         if (parse_fde(reader, section_index, &entry, &fde, &problem)) {
+            usual = usual_fdes_cie(reader, &fde);
             if (!add(context, &fde))
                 return false;
         } else if (problem) {

@@ -13,7 +13,7 @@
 #include "usual_cfi.h"
 
 /* How many of the rules of usual rows are found at once. */
-#define USUAL_SLOTS 1024u
+#define USUAL_SLOTS 2048u
 
 /* The rule of a usual row. */
 struct usual_rule {
