@@ -87,9 +87,10 @@ class ElfBinary(Binary):
 
     def unwind_sections(self) -> list[UnwindSection]:
         sections = self._sections
+        eh_frame, debug_frame, compressed = sections.find_each(".eh_frame", ".debug_frame", ".zdebug_frame")
         by_name: dict[UnwindKind, list[int]] = {
-            "eh_frame": sections.find_all(".eh_frame"),
-            "debug_frame": sections.find_all(".debug_frame") + sections.find_all(".zdebug_frame"),
+            "eh_frame": eh_frame,
+            "debug_frame": debug_frame + compressed,
         }
         found: list[UnwindSection] = []
         if not by_name["eh_frame"] and self.type != "rel":

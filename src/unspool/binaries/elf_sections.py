@@ -90,8 +90,14 @@ class SectionTable(Sequence[Section]):
 
     def find_all(self, name: str) -> list[int]:
         """Indices of the sections with exactly this name."""
-        names, wanted = self._names, name.encode() + b"\0"
-        return [i for i, start in enumerate(self._name_starts) if i and names.startswith(wanted, start)]
+        return self.find_each(name)[0]
+
+    def find_each(self, *names: str) -> list[list[int]]:
+        """The same of each of several names."""
+        blob, starts = self._names, self._name_starts
+        wanted = tuple(name.encode() + b"\0" for name in names)
+        found = [i for i, start in enumerate(starts) if i and blob.startswith(wanted, start)]
+        return [[i for i in found if blob.startswith(one, starts[i])] for one in wanted]
 
     def find(self, name: str) -> int | None:
         """The first section of that name; for `.debug_x` also `.zdebug_x`."""
