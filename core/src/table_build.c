@@ -359,7 +359,7 @@ bool builder_add_code(struct builder *builder, uint64_t start, uint64_t end) {
 
 /* Finds out which functions with one row have code that does more than it says. False: memory is out. */
 static bool scan_pieces(struct builder *builder) {
-    const struct unspool_compile_input *input = builder->reader.input;
+    const struct unspool_compile_input *input = builder->reader->input;
     const struct fde *fdes = builder->fdes.items;
     const struct piece *pieces = builder->pieces.items;
     size_t count = builder->pieces.count;

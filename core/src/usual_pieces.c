@@ -80,7 +80,7 @@ static bool append_rows(struct builder *builder, const struct piece *piece, cons
 
 /* Whether it is a function with one row that its code outruns. */
 static bool has_doubted_row(const struct builder *builder, const struct piece *piece, const struct fde *fde) {
-    const struct unspool_compile_input *input = builder->reader.input;
+    const struct unspool_compile_input *input = builder->reader->input;
     if (builder->scans)
         return builder->scans[piece - (const struct piece *)builder->pieces.items] == SCAN_OUTRUNS;
     return cfi_is_one_row(input->sections[fde->section].bytes + fde->instructions, fde->instructions_size) &&

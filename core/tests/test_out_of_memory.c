@@ -27,6 +27,11 @@ static void *limited_realloc(void *block, size_t size) {
     return may_allocate() ? realloc(block, size) : NULL;
 }
 
+static void *limited_aligned_alloc(size_t alignment, size_t size) {
+    return may_allocate() ? aligned_alloc(alignment, size) : NULL;
+}
+
+#define aligned_alloc limited_aligned_alloc
 #define malloc limited_malloc
 #define calloc limited_calloc
 #define realloc limited_realloc
@@ -59,6 +64,7 @@ static void *limited_realloc(void *block, size_t size) {
 #define reserve reserve_pool
 #include "../src/growing_pool.c"
 #include "../src/growing_table.c"
+#undef aligned_alloc
 #undef malloc
 #undef calloc
 #undef realloc
