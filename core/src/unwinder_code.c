@@ -8,6 +8,7 @@
  * added, will be 0, the frame is untouched.
  */
 #include "analysis.h"
+#include "exact.h"
 #include "instruction.h"
 #include "walk.h"
 
@@ -93,4 +94,17 @@ enum own_frame follow_own_frame(const struct code *code, uint64_t pc) {
         if (!follow_way(code, &ways, ways.way[ways.next++], &left, &least))
             return least ? FRAME_BEING_WRITTEN : FRAME_LOST;
     return (enum own_frame)least;
+}
+
+enum known_step trust_own_frame(const struct code *code, const struct frame *frame,
+                                const struct exact_result *result) {
+    struct code_place here = {frame->pc, frame->sp, frame->fp_is_known ? frame->fp : 0, result->function_end};
+    if (result->is_in_lr && may_have_leapt(code, frame->pc))
+        return STEP_NEVER_KNOWN;
+    if (code_returns(code, &here, result->cfa))
+        return STEP_KNOWN;
+    enum own_frame state = own_frame(code, frame->pc);
+    if (result->is_in_lr || state == FRAME_LOST)
+        return STEP_KNOWN_LOST;
+    return state == FRAME_UNTOUCHED ? STEP_KNOWN : STEP_KNOWN_IF_CALLED;
 }

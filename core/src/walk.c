@@ -216,21 +216,6 @@ static void set_frame(uint32_t arch, const struct unspool_registers *registers, 
         arch == UNSPOOL_AARCH64 && frame->is_interrupted && (registers->known >> UNSPOOL_AARCH64_LR & 1);
 }
 
-/* What a function that passes exceptions on has made of its own frame, over which it writes its handler's.
- * STEP_NEVER_KNOWN: what is found may be another's. */
-static enum known_step trust_own_frame(const struct code *code, const struct frame *frame,
-                                       const struct exact_result *result) {
-    struct code_place here = {frame->pc, frame->sp, frame->fp_is_known ? frame->fp : 0, result->function_end};
-    if (result->is_in_lr && may_have_leapt(code, frame->pc))
-        return STEP_NEVER_KNOWN;
-    if (code_returns(code, &here, result->cfa))
-        return STEP_KNOWN;
-    enum own_frame state = own_frame(code, frame->pc);
-    if (result->is_in_lr || state == FRAME_LOST)
-        return STEP_KNOWN_LOST;
-    return state == FRAME_UNTOUCHED ? STEP_KNOWN : STEP_KNOWN_IF_CALLED;
-}
-
 /* The address where a frame's function starts that has a row. */
 static uint64_t frame_function(const struct unspool_module *module, const struct frame *frame) {
     struct cfi_program program = {0};

@@ -164,6 +164,12 @@ enum own_frame {
 enum own_frame own_frame(const struct code *code, uint64_t pc);
 enum own_frame follow_own_frame(const struct code *code, uint64_t pc); /* anew, as in analysis.h */
 
+/* unwinder_code.c: what such a function has made of its own frame, which the exact evaluator has found.
+ * STEP_NEVER_KNOWN: what is found may be another's. */
+struct exact_result; /* exact.h */
+enum known_step trust_own_frame(const struct code *code, const struct frame *frame,
+                                const struct exact_result *result);
+
 /* root_code.c: the file says that the stack ends here, and it does, except in what stands behind _start in
  * its FDE: glibc's __wrap_main on aarch64, which is called and goes on to main. */
 enum step_result step_by_tail_jump(const struct code *code, struct frame *frame, struct step *step);
