@@ -266,11 +266,13 @@ struct unspool_memory {
 };
 void unspool_memory_reset(struct unspool_memory *memory);
 
-/* What was looked up and found out before: the rule of a lookup address, and what following code has shown.
- * Pays when many stacks are walked. It belongs to one set of modules: clear it whenever they change. Its
- * members are private. */
+/* What was looked up and found out before: the rule of a lookup address, what following code has shown, and
+ * the last stack that unspool_walk followed to its root: where the next one's memory still holds the same, it
+ * is compared, not walked. Pays when many stacks are walked. It belongs to one set of modules: clear it
+ * whenever they change. Its members are private. */
 #define UNSPOOL_CACHE_ENTRIES 8192
 #define UNSPOOL_CACHE_ANSWERS 512
+#define UNSPOOL_KEPT_FRAMES 64
 struct unspool_cache {
     struct {
         uint64_t address;
@@ -283,6 +285,16 @@ struct unspool_cache {
         uint8_t result;
         uint8_t reserved[4];
     } answer[UNSPOOL_CACHE_ANSWERS];
+    struct unspool_last_walk {
+        uint32_t count;
+        uint32_t in_vain;
+        struct unspool_kept_frame {
+            uint64_t pc, sp, fp;
+            int16_t pc_slot, fp_slot;
+            uint8_t fp_is_saved;
+            uint8_t reserved[3];
+        } frame[UNSPOOL_KEPT_FRAMES];
+    } last;
 };
 void unspool_cache_clear(struct unspool_cache *cache);
 

@@ -1,7 +1,7 @@
 /*
  * ordinary_step.h: the step that nearly all frames take: its rule is cached whole, and does with sp, fp and
  * words of the stack at hand. This is how walk_many.c takes it; a single stack's walk has its own
- * (walk_by_cache).
+ * (ordinary_walk.c).
  *
  * It has two halves, so that the words of one stack can be fetched while others take their steps: look_ahead
  * finds out where they are, read_word reads them in the next turn. What is not ordinary is left to take_step

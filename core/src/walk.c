@@ -369,46 +369,6 @@ enum step_result take_step(const struct code *code, struct frame *frame, struct 
     return step_once(code, frame, step);
 }
 
-/* Steps that are ordinary: a rule is cached, and it does with sp, fp and words of the stack at hand. This is
- * step_once for them, made short; ordinary_step.h has them for who walks many stacks, for whom the processor
- * need not guess what comes next. Returns true when the stack ends at its root. */
-static bool walk_by_cache(const struct code *code, struct frame *frame, struct unspool_stack *stack) {
-    const struct unspool_cache *cache = code->unwinder->cache;
-    const struct unspool_region *copy = &code->memory->stack;
-    uint64_t places = copy->size < sizeof(uint64_t) ? 0 : copy->size - sizeof(uint64_t) + 1; /* of words */
-    if (!cache || frame->all || (frame->is_interrupted && code->unwinder->arch == UNSPOOL_AARCH64))
-        return false;
-    uint64_t pc = frame->pc, sp = frame->sp, fp = frame->fp, count = stack->count;
-    uint64_t popped_below = frame->is_interrupted ? sp : 0, entry; /* see is_popped */
-    bool fp_is_known = frame->fp_is_known, is_caller = !frame->is_interrupted;
-    while (entry = cached_rule(cache, pc - is_caller), is_packed(entry) && count < stack->capacity) {
-        const struct rule rule = unpack_rule(entry);
-        bool is_by_fp = RULE_CFA_BASE(&rule) == UNSPOOL_CFA_FP;
-        uint64_t cfa = (is_by_fp ? fp : sp) + (uint64_t)(int64_t)rule.cfa_offset;
-        uint64_t fp_address = cfa + (uint64_t)((int64_t)rule.fp_slot * SLOT_SIZE);
-        uint64_t ra_at = cfa - copy->address + (uint64_t)((int64_t)rule.ra_slot * SLOT_SIZE);
-        bool fp_is_popped = RULE_FP(&rule) == UNSPOOL_SAVED_AT_CFA && fp_address < popped_below;
-        bool fp_is_saved = RULE_FP(&rule) == UNSPOOL_SAVED_AT_CFA && !fp_is_popped;
-        uint64_t fp_at = fp_is_saved ? fp_address - copy->address : ra_at;
-        if ((is_by_fp && !fp_is_known) || cfa <= sp || ra_at >= places || fp_at >= places)
-            break;
-        memcpy(&pc, copy->bytes + ra_at, sizeof pc);
-        if (fp_is_saved)
-            memcpy(&fp, copy->bytes + fp_at, sizeof fp);
-        pc = strip_pac(code->unwinder, pc);
-        sp = cfa;
-        fp_is_known |= fp_is_saved;
-        popped_below = 0;
-        is_caller = true;
-        stack->addresses[count] = pc;
-        stack->how[count++] = UNSPOOL_HOW_CFI;
-    }
-    if (is_caller)
-        *frame = (struct frame){.pc = pc, .sp = sp, .fp = fp, .fp_is_known = fp_is_known};
-    stack->count = count;
-    return is_caller && ends_stack(entry);
-}
-
 void finish_stack(const struct code *code, const struct frame *frame, const struct step *step,
                   struct unspool_stack *stack) {
     stack->end = step->end;

@@ -100,6 +100,10 @@ enum step_result take_step(const struct code *code, struct frame *frame, struct 
  * it may not be cached. */
 uint64_t look_up_entry(const struct code *code, const struct frame *frame);
 
+/* ordinary_walk.c: adds the stack's frames from its last one, `frame`, on, as long as steps are ordinary; or
+ * none. True: the stack has ended at its root. */
+bool walk_by_cache(const struct code *code, struct frame *frame, struct unspool_stack *stack);
+
 /* walk.c: after STEP_END from the frame that was added last: how the stack ends. */
 void finish_stack(const struct code *code, const struct frame *frame, const struct step *step,
                   struct unspool_stack *stack);

@@ -18,6 +18,7 @@ void unspool_cache_clear(struct unspool_cache *cache) {
         cache->entry[i].rule = 0;
     }
     memset(cache->answer, 0, sizeof cache->answer);
+    cache->last.count = cache->last.in_vain = 0;
 }
 
 static struct unspool_region stack_copy(const struct unspool_batch *batch, uint64_t sample) {

@@ -14,6 +14,7 @@ DECLARATIONS = """
 #define UNSPOOL_PROBLEMS_KEPT 16
 #define UNSPOOL_CACHE_ENTRIES 8192
 #define UNSPOOL_CACHE_ANSWERS 512
+#define UNSPOOL_KEPT_FRAMES 64
 
 enum unspool_arch { UNSPOOL_X86_64 = 1, UNSPOOL_AARCH64 = 2 };
 enum unspool_register {
@@ -181,6 +182,16 @@ struct unspool_cache {
         uint8_t result;
         uint8_t reserved[4];
     } answer[UNSPOOL_CACHE_ANSWERS];
+    struct unspool_last_walk {
+        uint32_t count;
+        uint32_t in_vain;
+        struct unspool_kept_frame {
+            uint64_t pc, sp, fp;
+            int16_t pc_slot, fp_slot;
+            uint8_t fp_is_saved;
+            uint8_t reserved[3];
+        } frame[UNSPOOL_KEPT_FRAMES];
+    } last;
 };
 void unspool_cache_clear(struct unspool_cache *cache);
 struct unspool_unwinder {
