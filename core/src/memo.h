@@ -10,7 +10,7 @@
 #include "vector.h"
 
 #define MAX_RULES 65535u
-#define FIRST_SLOTS (1u << 9)
+#define FIRST_SLOTS (1u << 11)
 /* More steps than any honest search takes; items chosen to collide would make every search long. */
 #define HASH_STEPS 512
 
